@@ -1,13 +1,13 @@
-"""A charge, its draw and a look-up in accounts that hold ever more stored answers.
+"""A charge, a draw and a look-up in accounts that hold ever more stored answers.
 
-A chain of two groups asks a model that answers at once, in an account that keeps its
-answers. At each size stand the median of a question that nobody has asked (a charge, a
-draw, both stored) and of one that is stored (a look-up alone), beside the same at ten
-stored answers: an answer should not cost more as the account grows. One per cent of a
-question that waits a second for its model is 10 ms. Two bare one-row transactions with
-the ledger's settings are the least that a durable charge and its draw can take.
+At each size stand the medians of `budget.buy` for an answer that nobody has asked for
+(a charge), of `paid.once` (its draw) and of `budget.buy` for a stored one (a look-up),
+beside the same at ten stored answers: an answer should not cost more as the account
+grows. One per cent of a question that waits a second for its model is 10 ms. Two bare
+one-row transactions with the ledger's settings are the least that a durable charge and
+its draw can take.
 
-Answers are filled in by asking, for three minutes at most.
+Answers are filled in by the thousand in one transaction, as copies of the first.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ import itertools
 import sqlite3
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from langchain_core.documents import Document
-from langchain_core.language_models import FakeListChatModel
-
 from benchmarks.common import (
-    CONSOLE,
     Line,
     Options,
     account,
@@ -36,69 +32,80 @@ from benchmarks.common import (
     seconds,
     show,
 )
-from langchain_dpicl import DPChain, RetrievedGroups, VoteOutputParser
-from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.accounting import Cost
+from langchain_dpicl.budget.paid import Paid
+from langchain_dpicl.budget.stored import place_of
+from langchain_dpicl.ledger.book import CHARGED, Transaction
+from langchain_dpicl.mechanisms import voting
 
-SIZES, QUICK_SIZES = (10, 1_000, 100_000), (10, 100, 500)
-MOST_SECONDS = 180.0
+SIZES, QUICK_SIZES = (10, 1_000, 100_000), (10, 100, 1_000)
+FILLED_AT_ONCE = 1_000
 ROW = "x" * 500
 """About as long as a charge or a stored draw."""
 
 
-class Questions:
-    """A chain that keeps its answers, and questions that nobody has asked it yet."""
+class Answers:
+    """An account, and the answers that it has stored."""
 
     def __init__(self, ledger: str) -> None:
-        documents = [Document(f"note {i}", metadata={"unit": i}) for i in range(40)]
-        self._chain = DPChain(
-            groups=RetrievedGroups.from_documents(
-                documents, HashingEmbeddings(), unit_key="unit", n_groups=2
-            ),
-            model=FakeListChatModel(responses=["yes"]),
-            parser=VoteOutputParser(labels=["yes", "no"]),
-            budget=account(
-                *(1e9, 1e-6), queries=200_000, ledger=ledger, account=uuid4().hex
-            ),
-            cache=True,
+        self._budget = account(
+            *(1e9, 1e-6), queries=200_000, ledger=ledger, account=uuid4().hex
         )
-        self.asked = 0
+        self.stored = 0
         self._numbers = itertools.count()
+        self._paid = self._buy(f"question {next(self._numbers)}")
+        self.draw()
+        entries = self._budget.ledger.entries(self._budget.account)
+        self._bodies = {entry["kind"]: entry["body"] for entry in entries}
 
-    def new(self) -> str:
-        self.asked += 1
-        return self._ask(f"Question {next(self._numbers)}?")
+    def charge(self) -> None:
+        self._paid = self._buy(f"question {next(self._numbers)}")
 
-    def stored(self) -> None:
-        assert self._ask("Question 0?") == "cached"
+    def draw(self) -> None:
+        self._paid.once(lambda: {"status": "released", "text": "yes", "votes": [40, 3]})
+        self.stored += 1
 
-    def _ask(self, question: str) -> str:
-        answer: Any = self._chain.invoke(question)
-        return str(answer.response_metadata["privacy"]["status"])
+    def look_up(self) -> None:
+        assert self._buy("question 0").is_again
 
-    def fill(self, size: int, until: float) -> bool:
-        """Ask until so many answers are stored; return whether there was time."""
-        while self.asked < size and time.monotonic() < until:
-            self.new()
-        return self.asked >= size
+    def fill(self, size: int) -> None:
+        while self.stored < size:
+            count = min(FILLED_AT_ONCE, size - self.stored)
+            self._budget.ledger.run(partial(self._copy, count))
+
+    def _buy(self, key: str) -> Paid:
+        return self._budget.buy(voting.charge(), key=key)
+
+    def _copy(self, count: int, transaction: Transaction) -> None:
+        book = transaction.load("account", self._budget.account, "alone")
+        charge, drawn = self._bodies["charge"], self._bodies["draw"]
+        for _ in range(count):
+            place = {"charge": book.used + 1, "at": book.at}
+            key = place_of(f"question {next(self._numbers)}")
+            paid: dict[str, Any] = {**place, "step": CHARGED, "key": key}
+            cost = Cost(*charge["cost"])
+            book = transaction.append(book, "charge", charge, cost=cost, **paid)
+            book = transaction.append(book, "draw", drawn, step=0, **place)
+            self.stored += 1
 
 
 def lines(where: str, ledger: str, sizes: tuple[int, ...], runs: int) -> Iterator[Line]:
     """Yield the figures of one ledger, size by size."""
-    questions = Questions(ledger)
-    until = time.monotonic() + MOST_SECONDS
-    first: tuple[float, float] | None = None
+    answers = Answers(ledger)
+    first: list[float] = []
     for size in sizes:
-        if not questions.fill(size, until):
-            CONSOLE.print(f"{where}: {questions.asked:,} answers in three minutes.")
-            size = questions.asked  # noqa: PLW2901 - what was reached stands there
-        new = statistics.median(seconds(questions.new) for _ in range(runs))
-        again = statistics.median(seconds(questions.stored) for _ in range(runs))
-        first = first or (new, again)
-        what = f"{where}, {size:,} stored:"
-        yield Line(f"{what} new", new, "at 10 stored", first[0], "flat, <= 10 ms")
-        yield Line(f"{what} found", again, "at 10 stored", first[1], "flat, <= 10 ms")
-        if size < sizes[-1] and questions.asked < size:
-            return
+        answers.fill(size)
+        taken = [
+            [seconds(answers.charge), seconds(answers.draw), seconds(answers.look_up)]
+            for _ in range(runs)
+        ]
+        medians = [statistics.median(times) for times in zip(*taken, strict=True)]
+        first = first or medians
+        for what, time, before in zip(
+            ("charge", "draw", "look-up"), medians, first, strict=True
+        ):
+            label = f"{where}, {size:,} stored: {what}"
+            yield Line(label, time, "at 10 stored", before, "flat, <= 10 ms")
 
 
 def bare_sqlite(folder: Path, runs: int) -> Line:

@@ -91,7 +91,7 @@ def calibration() -> Line:
     def plan(epsilon: float = EPSILON) -> None:
         budget = account(epsilon, DELTA, queries=USES)
         parser = VoteOutputParser(labels=["yes", "no"])
-        paid = budget.charge(parser.charge(RATE), unit_key="patient_id")
+        paid = budget.buy(parser.charge(RATE), unit_key="patient_id")
         found.append(paid.events[0].noise_multiplier)
 
     plan(2 * EPSILON)  # Imports.

@@ -95,7 +95,8 @@ def main() -> None:
         state = agent.invoke({"messages": [HumanMessage(text)]}, config)
         for message in state["messages"][before:]:
             show(message)
-        print(f"        epsilon spent: {budget.spent():.2f} of {budget.epsilon:g}\n")
+        spent = budget.spent().epsilon
+        print(f"        epsilon spent: {spent:.2f} of {budget.epsilon:g}\n")
 
 
 def show(message: BaseMessage) -> None:

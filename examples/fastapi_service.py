@@ -46,7 +46,7 @@ from langchain_dpicl import (
     report,
 )
 from langchain_dpicl.demo import clinic, questions
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
 STATUS = {
@@ -75,7 +75,7 @@ def open_groups() -> RetrievedGroups:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     # A service whose ledger is lost must not begin a new one.
     url = os.environ.get("DPICL_LEDGER", "sqlite:///service.db")
-    ledger = SQLLedger(url, create=False)
+    ledger = Ledger(url, create=False)
     app.state.budget = PrivacyBudgetHandler(
         epsilon=8,
         delta=1e-6,
@@ -257,6 +257,6 @@ if __name__ == "__main__":
     else:
         with TemporaryDirectory() as folder:
             os.environ["DPICL_LEDGER"] = f"sqlite:///{folder}/service.db"
-            SQLLedger(os.environ["DPICL_LEDGER"]).dispose()
+            Ledger(os.environ["DPICL_LEDGER"]).dispose()
             os.environ["DPICL_ANSWERS"] = "8"
             asyncio.run(demonstrate())

@@ -67,7 +67,7 @@ def main() -> None:
             spent = budget.spent()
             print(
                 f"        {spent.queries} answers charged for; nobody has spent more "
-                f"than epsilon {spent:.2f} of {budget.epsilon:g}"
+                f"than epsilon {spent.epsilon:.2f} of {budget.epsilon:g}"
             )
             budget.ledger.verify(budget.account)
 

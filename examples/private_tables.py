@@ -102,7 +102,7 @@ def main() -> None:
         right = sum(one == other for one, other in zip(answers, truth, strict=True))
         print(f"  {name:31} {right}")
     print(
-        f"Spent: epsilon {budget.spent():.2f} by the hospital, epsilon "
+        f"Spent: epsilon {budget.spent().epsilon:.2f} by the hospital, epsilon "
         f"{untrusted.record()['epsilon']:.2f} by each patient who reported. The new "
         "patients' rows went to the model as they are."
     )

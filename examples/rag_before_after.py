@@ -105,7 +105,9 @@ def main() -> None:
         print("  before:           ", before.invoke(question))
         print("  (a) new retriever:", new_retriever.invoke(question))
         print("  (b) DPChain:      ", dp_chain.invoke(question))
-        print(f"  epsilon spent:     {budget.spent():.2f} of {budget.epsilon:g}\n")
+        print(
+            f"  epsilon spent:     {budget.spent().epsilon:.2f} of {budget.epsilon:g}\n"
+        )
 
     print("Once more, until the account is spent:")
     try:

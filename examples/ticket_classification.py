@@ -106,9 +106,9 @@ async def main() -> None:
 
     print("A new ticket:", new[0].page_content)
     answer = await private.ainvoke(new[0].page_content)
-    spent = budget.spent()
+    first = budget.spent().epsilon
     print(
-        f"  label: {answer.content}; epsilon spent: {spent:.2f} of {budget.epsilon:g}"
+        f"  label: {answer.content}; epsilon spent: {first:.2f} of {budget.epsilon:g}"
     )
 
     # The same model and prompt without examples, and with bare ones: the floor, and
@@ -130,7 +130,9 @@ async def main() -> None:
     answers = spent.queries or 0
     print(f"Cost of {answers} private answers:")
     print(f"  {answers * GROUPS} model calls, {GROUPS} an answer")
-    print(f"  epsilon {spent:.2f} of {budget.epsilon:g} at delta {budget.delta:g}")
+    print(
+        f"  epsilon {spent.epsilon:.2f} of {budget.epsilon:g} at delta {budget.delta:g}"
+    )
     print(f"  {left.queries} more answers can be paid for")
 
 

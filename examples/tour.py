@@ -137,7 +137,7 @@ print()
 # %%
 print("\n8. What is spent, and the end")
 spent, left = budget.spent(), budget.remaining()
-print(f"epsilon {spent:.2f} of {budget.epsilon:g} spent, {left.queries} answers left")
+print(f"epsilon {spent.epsilon:.2f} of {budget.epsilon:g}, {left.queries} answers left")
 questions = [
     "Which hobby do patients with depression mention most?",
     "Which sport do patients with arthritis prefer most?",
@@ -176,10 +176,9 @@ print("goes on:  ", lasting.can_afford())
 
 # %%
 print("\n10. The operator's view")
-for kept in budget.ledger.charges("tour"):
-    events = "; ".join(str(event) for event in kept.charge.events)
-    print(f"charge {kept.charge.sequence}, {kept.at:%H:%M:%S}: {events}")
-print(f"intact, with {budget.ledger.verify('tour').used} charges")
+for entry in budget.ledger.entries("tour"):
+    print(f"entry {entry['number']}: {entry['kind']}, digest {entry['digest'][:8]}...")
+print(f"intact: {budget.ledger.verify()} entries, {budget.spent().queries} charges")
 balances = lasting.ledger.unit_balances("lasting")
 for answers, patients in sorted(Counter(one.spent.loss for one in balances).items()):
     took = "answer" if answers == 1 else "answers"

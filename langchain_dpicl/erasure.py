@@ -34,7 +34,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.chain.answers import forget
+from langchain_dpicl.budget import forget
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import progress_bar
@@ -42,8 +42,7 @@ from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.units import refuse_unknown_unit
-from langchain_dpicl.ledger import Ledger, SQLLedger
-from langchain_dpicl.ledger.opening import open_ledger
+from langchain_dpicl.ledger import Ledger, open_ledger
 
 _PERSON = b"dpicl.erased"
 _NUMBERS = ("documents_erased", "revision_before", "revision_after")
@@ -255,25 +254,25 @@ def _named(
         if accounts or corpus is not None:
             raise InvalidParameterError("Accounts are looked up in a ledger: name it.")
         return [], {}
-    names, cap = [ledger.state(name).terms.name for name in accounts], {}
+    names, cap = [ledger.state(name).name for name in accounts], {}
     if corpus is not None:
-        found = ledger.corpus(corpus)
-        names += [one.terms.name for one in found.accounts]
-        cap = asdict(found.terms)
+        state = ledger.corpus(corpus)
+        names += [book.name for book in state.accounts]
+        cap = state.terms.model_dump(mode="json")
     return list(dict.fromkeys(names)), cap
 
 
 def _account(ledger: Ledger, name: str) -> dict[str, Any]:
-    state = ledger.state(name)
-    terms = state.terms
+    book = ledger.state(name)
+    terms = book.account
     return {
         "account": terms.name,
         "scope": terms.scope,
         "epsilon": terms.epsilon,
         "delta": terms.delta,
         "queries": terms.queries,
-        "releases": state.used,
-        "closed": state.closed,
+        "releases": book.used,
+        "closed": not book.is_open,
     }
 
 
@@ -284,5 +283,5 @@ def operators_ledger(ledger: Ledger | str | None) -> Iterator[Ledger | None]:
     try:
         yield book
     finally:
-        if book is not ledger and isinstance(book, SQLLedger):
+        if book is not None and book is not ledger:
             book.dispose()

@@ -50,11 +50,10 @@ from langchain_dpicl import (
     offline,
     tabular,
 )
-from langchain_dpicl.chain.answers import Answers, Bought, outcome_of
+from langchain_dpicl.budget import Purchase, charges
 from langchain_dpicl.cli import main
-from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.ledger import CorpusTerms, backup_ledger, clock, open_ledger
-from langchain_dpicl.ledger.corpus import renewed
+from langchain_dpicl.ledger import CorpusTerms, backup_ledger, book, open_ledger
+from langchain_dpicl.ledger.terms import microseconds
 from langchain_dpicl.mechanisms import (
     keyword_joint,
     keyword_ptr,
@@ -68,7 +67,6 @@ from langchain_dpicl.mechanisms import (
 )
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.release.flow import result
 from langchain_dpicl.sealed import open_for_tests
 
 # ---- laws ----------------------------------------------------------------------------
@@ -194,55 +192,56 @@ class Charge:
     """
 
     def __init__(self, account: Any, events: Any = (), key: str | None = None) -> None:
-        self._charge = accounting.Charge(name="net", parts=tuple(events) or _OPEN)
-        self._answers = Answers.of(account, key or secrets.token_hex())
-        self._terms: Any = {"unit_key": UNIT, "charges_units": account.scope == "unit"}
-        self._buy()
+        self._purchase = Purchase(
+            account,
+            accounting.Charge(name="net", parts=tuple(events) or _OPEN),
+            key or secrets.token_hex(),
+            unit_key=UNIT,
+            charges_units=account.scope == "unit",
+        )
+        self._take(self._purchase.attempt())
 
-    def _buy(self) -> None:
-        self._answers.owner.__enter__()
-        found: Any = self._answers.begun(self._charge, lambda _: {}, **self._terms)
-        self.owns, self._bought = isinstance(found, Bought), found
-        self.number = found.paid.sequence if self.owns else found.charge
+    def _take(self, paid: Any) -> None:
+        self._paid, self.number = paid, paid.charge
+        self.owns = not getattr(paid, "is_again", True)
+        self._collect = getattr(paid, "collect", None)
 
     def collect(self, unit_ids: Iterable[str]) -> set[str]:
         """Collect the price from units, in a per-unit account; return who has paid."""
-        ids = list(unit_ids)
-        return set(compress(ids, self._bought.paid.charge_units(ids)))
+        collect, self._collect = self._collect, None
+        return set(collect(unit_ids))
 
     def once(self, draw: Callable[[], str]) -> str:
         """Return the one draw: the owner's, which others wait for, or buy anew."""
-        try:
-            while not self.owns:
-                if (entry := result(self._answers.awaited())) is not None:
-                    return str(outcome_of(entry.steps[0]).text)
-                self._buy()
-            return str(self._bought.kept(Outcome(Status.RELEASED, draw())).text)
-        finally:
-            self.give_up()
+        if not self.owns:
+            self._take(self._purchase.bought())
+        self.owns = False
+        if self._collect is not None:
+            self.collect([])
+        with self._paid as paid:
+            return str(paid.once(draw))
 
     def give_up(self) -> None:
         """End without a draw, as a dead owner does."""
-        self._answers.owner.__exit__(None, None, None)
+        if self.owns:
+            self._paid.leave()
 
 
 def read(account: Any, *units: str) -> Any:
     """Read an account: steps spent of the most, charges, draws, balances of units."""
     ledger, name = account.ledger, account.account
-    state, drawn = ledger.state(name), ledger.releases(name)
-    charges = {c.charge.sequence: c.charge.events for c in ledger.charges(name)}
-    draws = {r.charge: json.loads(r.steps[0])["text"] for r in drawn if r.steps}
-    tags = {one.tag: one.spent.loss for one in ledger.unit_balances(name)}
+    book, stored = ledger.state(name), charges(ledger, name)
+    draws = {c.charge: c.values[0] for c in stored if c.values}
+    tags = {balance.tag: balance.spent.loss for balance in ledger.unit_balances(name)}
     paid = {unit: tags.get(ledger.unit_tag(name, unit), 0) for unit in units}
-    found = {"spent": (*state.spent,), "most": (*state.terms.limit,), "paid": paid}
-    return SimpleNamespace(charges=charges, draws=draws, **found)
+    found = {"spent": (*book.spent,), "most": (*book.account.limit,), "paid": paid}
+    events = {c.charge: c.events for c in stored}
+    return SimpleNamespace(charges=events, draws=draws, **found)
 
 
 def verify(ledger: Any) -> None:
     """Check a whole ledger, or raise."""
-    getattr(ledger, "verify_accounts", list)()  # One in memory has no registry.
-    for name in ledger.accounts():
-        ledger.verify(name)
+    ledger.verify()
 
 
 def close(account: Any) -> None:
@@ -252,13 +251,13 @@ def close(account: Any) -> None:
 
 def renew(account: Any) -> str:
     """Open the account of the next period; return its name."""
-    old = account.ledger.state(account.account)
-    return str(account.ledger.open(renewed(old.terms, old.at)).terms.name)
+    return str(account.ledger.renew(account.account).name)
 
 
 def at(moment: Any) -> Any:
     """Set the ledger's clock inside a `with` block."""
-    return mock.patch.object(clock, "database_time", return_value=moment)
+    time = microseconds(moment)
+    return mock.patch.object(book, "database_time", return_value=time)
 
 
 # ---- question ------------------------------------------------------------------------

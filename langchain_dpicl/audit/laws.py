@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.audit.losses import Loss, finite_loss, gaussian_loss
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold, vectors, voting
@@ -80,7 +80,7 @@ class Laws:
         self._prepared: Any = None
         self._counts: dict[str | None, Counter[str]] = {}
 
-    def ask(self, paid: PaidCharge, prepared: Any) -> None:
+    def ask(self, paid: Paid, prepared: Any) -> None:
         """Take up another question."""
         self._paid, self._prepared = paid.events, prepared
         self._counts.clear()

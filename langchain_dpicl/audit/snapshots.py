@@ -27,7 +27,7 @@ from langchain_dpicl.audit.losses import Loss, epsilon_of
 from langchain_dpicl.audit.prompts import UNWRITTEN, Place, Places, Prompts
 from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import filter_of, read_question
 from langchain_dpicl.chain.query import QueryRunner
@@ -202,14 +202,14 @@ class Snapshot:
         if private.parser.public_outcome(asked.prepared) is not None:
             done(private.groups.n_groups + len(self.found))
             return
-        paid = budget.charge(
+        with budget.buy(
             private.charge,
             unit_key=private.groups.unit_key,
             charges_units=private.groups.charges_units,
-        )
-        self.events += paid.events
-        self.laws.ask(paid, asked.prepared)
-        run_sealed(lambda: self._measure(asked, paid, done))
+        ) as paid:
+            self.events += paid.events
+            self.laws.ask(paid, asked.prepared)
+            run_sealed(lambda: self._measure(asked, paid, done))
 
     def _prepared(self, asked: PreparedQuery) -> PreparedQuery:
         """Take the public steps before a charge; nobody is shown them."""
@@ -223,7 +223,7 @@ class Snapshot:
             pass
         return found[0]
 
-    def _measure(self, asked: PreparedQuery, paid: PaidCharge, done: Advance) -> None:
+    def _measure(self, asked: PreparedQuery, paid: Paid, done: Advance) -> None:
         index, others = self.worlds.pairs()
         prompts = Prompts(self.query, asked)
         base = prompts.places(self.worlds.draw(index, asked.embedded))
@@ -243,8 +243,11 @@ class Snapshot:
             if wrong := self._wrong(gone, come):
                 found.finding = found.finding or f"{wrong}: {asked.question.text!r}"
                 done(1)
-            elif paid.charge_units is None or all(paid.charge_units([canary.name])):
+            else:
                 differing.append((canary.name, gone, come, is_in))
+        if paid.collect is not None:
+            payers = paid.collect({name for name, *_ in differing})
+            differing = [pair for pair in differing if pair[0] in payers]
         extra = [place for _, _, come, _ in differing for place in come.elements()]
         more = iter(self._answers(prompts, extra, 1, done))
         pairs = []

@@ -1,20 +1,34 @@
 """The account that pays for releases: the budget handler, and what it can be asked."""
 
-from langchain_dpicl.budget.charge import PaidCharge
-from langchain_dpicl.budget.forecast import Cost, Forecast, forecast
-from langchain_dpicl.budget.handler import PrivacyBudgetHandler
+from langchain_dpicl.budget.buying import Purchase
+from langchain_dpicl.budget.forecast import Forecast, forecast
+from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
 from langchain_dpicl.budget.lookup import check_budget, find_budget
-from langchain_dpicl.budget.planning import plan_queries
-from langchain_dpicl.budget.state import BudgetState
+from langchain_dpicl.budget.paid import Paid
+from langchain_dpicl.budget.pricing import planned
+from langchain_dpicl.budget.stored import (
+    Stored,
+    charges,
+    forget,
+    last,
+    place_of,
+    plan_of,
+)
 
 __all__ = [
     "BudgetState",
-    "Cost",
     "Forecast",
-    "PaidCharge",
+    "Paid",
     "PrivacyBudgetHandler",
+    "Purchase",
+    "Stored",
+    "charges",
     "check_budget",
     "find_budget",
     "forecast",
-    "plan_queries",
+    "forget",
+    "last",
+    "place_of",
+    "plan_of",
+    "planned",
 ]

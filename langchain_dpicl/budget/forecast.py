@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import Charge
-from langchain_dpicl.budget.charge import require_charge
-from langchain_dpicl.budget.planning import plan_queries
+from langchain_dpicl.budget.pricing import planned, require_charge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
@@ -221,7 +220,12 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     groups = parameters.count(groups, "groups")
     choices = parameters.count(choices, "choices", minimum=2)
     public_calls = parameters.count(public_calls, "public_calls", minimum=0)
-    events = plan_queries(charge, epsilon=epsilon, delta=delta, queries=queries)
+    events = planned(
+        charge,
+        parameters.epsilon(epsilon),
+        parameters.delta(delta),
+        parameters.count(queries, "queries"),
+    )
     parts: dict[str, Any] = {event.kind: event for event in events}
     test, failure = parts.get("gaussian"), parts.get("failure")
     choice: Any = parts.get("exponential", parts.get("pure"))

@@ -2,49 +2,79 @@
 
 LangChain swallows what most callback methods raise, so no callback can *enforce*
 anything. The budget is a callback handler because handlers reach every nested runnable
-of an application; the enforcing is done by the private runnables themselves, which look
-the handler up, call `charge`, and refuse to run where none is found.
+of an application. The enforcing is done by the private runnables themselves: they look
+the handler up, call `buy`, and refuse to run where there is none.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
 from typing_extensions import override
 
-from langchain_dpicl.accounting import Charge, Event
-from langchain_dpicl.budget.charge import PaidCharge, require_possible
-from langchain_dpicl.budget.state import BudgetState
-from langchain_dpicl.budget.terms import (
-    account_of,
-    account_terms,
-    check_delta,
-    described,
+from langchain_dpicl.accounting import UNITS, Charge, Cost, Event
+from langchain_dpicl.budget.buying import Again, Purchase
+from langchain_dpicl.budget.paid import Paid
+from langchain_dpicl.budget.pricing import (
+    epsilon_spent,
+    planned,
+    priced,
+    require_charge,
+    require_planned,
 )
+from langchain_dpicl.budget.stored import Stored, forget, plan_of
+from langchain_dpicl.budget.terms import check_delta, filter_terms
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    PlanMismatchError,
+)
 from langchain_dpicl.ledger import (
     AccountTerms,
     CorpusTerms,
     Ledger,
+    Plan,
     open_ledger,
 )
+from langchain_dpicl.ledger.book import Book, Transaction, reads
+from langchain_dpicl.ledger.rules import require_payable
+
+
+@dataclass(frozen=True)
+class BudgetState:
+    """How much of an account is spent, or left.
+
+    Attributes:
+        epsilon: A privacy loss bound.
+        delta: The total failure probability at which it is stated.
+        queries: How many queries it stands for; None where that is not fixed.
+
+    Example:
+        >>> BudgetState(epsilon=1.5, delta=1e-6, queries=2).epsilon
+        1.5
+    """
+
+    epsilon: float
+    delta: float
+    queries: int | None
 
 
 class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
     """A privacy account, handed to chains in `config={"callbacks": [...]}`.
 
-    The account is opened when the handler is made; the same name in the same ledger is
+    The account is opened when the handler is made. The same name in the same ledger is
     the same account, in every thread, process and run of the program.
 
     With `queries=` alone the account has a *plan*: that many equal releases, whose
     noise is calibrated once, at the first query, and stored with the account. It is the
-    least noise there is for so many queries. With `accounting=` it has a *filter*: each
-    release is charged for what it is, parsers with different noise share the account,
-    and the noise may be chosen as the run goes.
+    least noise there is for so many queries. With `accounting="renyi"` it has a
+    *filter*: each release is charged for what it is, parsers with different noise share
+    the account, and the noise may be chosen as the run goes.
 
     Args:
         epsilon: Total privacy loss bound of the account.
@@ -53,28 +83,27 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         queries: How many releases the account pays for. With `accounting=` it is no
             limit, but says how noise that a parser leaves open is chosen: so many such
             releases would use up the account.
-        accounting: The filter: `renyi` adds up any releases, at one order that is fixed
-            now.
+        accounting: `renyi`: a filter at one order, which adds up any releases.
         scope: `corpus`: every query charges everybody. `unit`: each unit has a balance
-            of its own, a query charges the units that take part, and who can't pay
-            takes no part; this needs retrieval by a score threshold. The account then
-            never ends.
+            of its own, a query charges the units that take part, and those that can't
+            pay take no part; this needs retrieval by a score threshold. The account
+            then never ends.
         account: The account's name in the ledger. By default that of the corpus and
             the period, as in `clinic/2026-12`; without a corpus `default`.
         delta0_share: With `accounting=`, the part of delta set aside for releases that
             may fail (KSA-PTR, threshold release).
-        order: The order of a Renyi filter; None is the best one for many Gaussian
-            releases.
+        order: With `accounting=`, the filter's order; None is the best one for many
+            Gaussian releases.
         create: Whether to make a ledger where the URL names none. Services say False,
             so that none begins anew because its ledger was lost; `dpicl ledger create`
             makes the ledger once.
         require_synchronous: For a PostgreSQL URL, whether to refuse a server that waits
-            for no standby: see `ledger.SQLLedger`.
+            for no standby.
         corpus: The corpus whose people the account protects, by name; or its
             `ledger.CorpusTerms`, which create it with its cap if it is not there. All
             of its accounts that count together stay within that cap.
-        period: When the account pays: `2026`, `2026-12`, a day,
-            or `2026-12-01/2026-12-15`, in UTC. None is without an end.
+        period: When the account pays: `2026`, `2026-12`, a day, or
+            `2026-12-01/2026-12-15`, in UTC. None is without an end.
         purpose: What the answers are for, kept with the account's terms.
         people_at_most: A public number: the account's corpus will never hold more
             people (units) than that. Delta is compared with it, here and nowhere else:
@@ -86,24 +115,22 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             nor `accounting` is given, or delta is 1 / people_at_most or more.
         PlanMismatchError: If the account is open, or the corpus is there, with other
             terms.
-        BudgetExhaustedError: If the corpus's cap has no room for a new account. The
-            account takes its part of the cap with its first charge.
-        LedgerError: If the ledger can't be used, its journal is damaged, there is none
-            and `create` is False, or it waits for no standby and `require_synchronous`
-            asks for it.
+        BudgetExhaustedError: If the corpus's cap has no room for a new account.
+        LedgerError: If the ledger can't be used or trusted, there is none and `create`
+            is False, or it waits for no standby and `require_synchronous` asks for it.
 
     Privacy:
         The guarantee is (epsilon, delta) for all the account's releases together, under
         the group source's neighboring relation, against an adversary who chooses the
         questions adaptively. Under a plan the events are fixed before the first use
         and only the questions vary. Under a filter the events may depend on every
-        answer before (`accounting.Filter`). With `scope="corpus"` a query
-        charges every unit, which is sound for any group source. With `scope="unit"`
-        the guarantee is (epsilon, delta) for each unit, for any number of queries:
-        whether a unit takes part depends on its own records, the public question and
-        threshold, and its own balance, and on nothing else (Feldman and Zrnic, 2021).
-        A charge is durable before any group call is made and before any noise is drawn;
-        there are no refunds.
+        answer before (`accounting.Filter`). With `scope="corpus"` a query charges every
+        unit, which is sound for any group source. With `scope="unit"` the guarantee is
+        (epsilon, delta) for each unit, for any number of queries: whether a unit takes
+        part depends on its own records, the public question and threshold, and its own
+        balance, and on nothing else (Feldman and Zrnic, 2021). A charge is durable
+        before any group call is made and before any noise is drawn; there are no
+        refunds.
 
     Example:
         >>> budget = PrivacyBudgetHandler(
@@ -111,11 +138,15 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         ... )
         >>> budget.spent().queries, budget.remaining().queries
         (0, 20)
-        >>> for_months = PrivacyBudgetHandler(
-        ...     epsilon=8, delta=1e-6, queries=20, scope="unit", ledger=":memory:"
-        ... )
-        >>> for_months.remaining().queries is None
-        True
+        >>> from langchain_dpicl.mechanisms import voting
+        >>> vote = voting.charge(noise_multiplier=3)
+        >>> with budget.buy(vote, key="a question") as paid:
+        ...     paid.once(lambda: [41, 7])
+        [41, 7]
+        >>> budget.buy(vote, key="a question").once(lambda: [0, 0])
+        [41, 7]
+        >>> budget.spent().queries
+        1
     """
 
     # A handler's own hooks never veto; if one is ever added, it must not be swallowed.
@@ -147,40 +178,49 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         people_at_most: int | None = None,
     ) -> None:
         super().__init__()
-        known_as = corpus.name if isinstance(corpus, CorpusTerms) else corpus
-        named = "/".join(part for part in (known_as, period) if part) or "default"
-        self._terms, self._queries = account_terms(
-            name=named if account is None else account,
+        cap = corpus if isinstance(corpus, CorpusTerms) else None
+        name = corpus.name if isinstance(corpus, CorpusTerms) else corpus
+        epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
+        if queries is not None and parameters.count(queries, "queries") > UNITS:
+            raise InvalidParameterError(f"queries must be at most {UNITS}.")
+        check_delta(delta, people_at_most)
+        self._queries = queries
+        self._terms = AccountTerms(
+            name=account or "/".join(filter(None, [name, period])) or "default",
             epsilon=epsilon,
             delta=delta,
-            queries=queries,
-            accounting=accounting,
+            queries=queries if accounting is None else None,
+            **filter_terms(accounting, queries, epsilon, delta, delta0_share, order),
             scope=scope,
-            delta0_share=delta0_share,
-            order=order,
-        )
-        check_delta(self._terms.delta, people_at_most)
-        self._terms = replace(
-            self._terms, corpus=known_as, period=period, purpose=purpose
+            corpus=name,
+            period=period,
+            purpose=purpose,
         )
         self._ledger = open_ledger(
             ledger, create=create, require_synchronous=require_synchronous
         )
-        if isinstance(corpus, CorpusTerms):
-            # A corpus keeps its cap for good, so none is created for what has no room.
-            corpus.require_possible(self._terms)
-            self._ledger.create_corpus(corpus)
-        self._ledger.open(self._terms)
-        self._account = account_of(self._terms, self._queries, self._ledger)
+        self._ledger.open(self._terms, cap)
+        self._plan: Plan | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"PrivacyBudgetHandler({described(self._terms, self._queries)}, "
-            f"ledger={self._ledger!r})"
-        )
+        terms = {**self._terms.model_dump(), "queries": self._queries}
+        terms["accounting"] = self.accounting
+        usual = {"accounting": "plan", "scope": "corpus"}
+        shown = ["epsilon", "delta", "queries", "accounting", "scope", "corpus"]
+        parts = [f"account={self.account!r}"] + [
+            f"{name}={terms[name]!r}"
+            for name in [*shown, "period"]
+            if terms[name] not in (None, usual.get(name))
+        ]
+        return f"PrivacyBudgetHandler({', '.join(parts)}, ledger={self._ledger!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (_open_handler, (self._terms, self._queries, self._ledger))
+        return (_opened, (self._terms, self._queries, self._ledger))
+
+    @property
+    def terms(self) -> AccountTerms:
+        """What the account promises in all."""
+        return self._terms
 
     @property
     def account(self) -> str:
@@ -204,7 +244,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     @property
     def accounting(self) -> str:
-        """`plan`, or the filter: `renyi`."""
+        """`plan`, or `renyi` for the filter."""
         return self._terms.accounting
 
     @property
@@ -219,67 +259,130 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         A plan of several queries is calibrated for that; a filter's sums hold whatever
         class a unit is in.
         """
-        return self._account.fixes_classes
+        return (self._terms.queries or 1) > 1
 
     @property
     def ledger(self) -> Ledger:
         """The ledger that holds the account."""
         return self._ledger
 
-    def charge(
+    # -- paying ------------------------------------------------------------------------
+
+    def buy(  # noqa: PLR0913  # what is bought, term by term
         self,
         charge: Charge,
         *,
+        key: str | None = None,
+        steps: int = 1,
         unit_key: str | None = None,
         charges_units: bool = False,
-        salt: str | None = None,
-        starts: tuple[str, Callable[[PaidCharge], str]] | None = None,
-    ) -> PaidCharge:
-        """Charge one release, durably, and return what it may do.
+        header: Mapping[str, Any] | None = None,
+        again: Again | None = None,
+        resumable: bool = False,
+        anew: bool = False,
+    ) -> Paid:
+        """Pay for one release, durably, and return the right to draw for it once.
+
+        With a key what is stored under it is given again and costs nothing. While
+        another asking draws it, this one waits. If the other is gone, this one pays
+        anew, or goes on where it left off if the release is resumable.
 
         Args:
-            charge: What the release costs.
+            charge: What the release costs, with holes that the account fills.
+            key: Text made of all public values that the release depends on, and of
+                nothing else; None is a release of its own.
+            steps: How many draws the charge pays for.
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
             charges_units: Whether the caller will name every unit that takes part to
-                the charge's `charge_units`.
-            salt: The fingerprint of the salt that deals them to groups. A per-unit
-                account of a corpus is bound to the first one.
-            starts: The stored release that the charge starts: its kind, and its header
-                given the charge. It is written together with the charge, or neither is.
-
-        Returns:
-            The charge, with the events that the release must use.
+                `Paid.collect`.
+            header: Public terms of the release, ready for JSON, stored beside it.
+            again: Whether a draw that is stored under the key is given again; if not,
+                it is charged anew. By default it is.
+            resumable: Whether what was not stored is drawn under the charge that was
+                made for it. That is sound where nothing that loses a draw looks at it.
+            anew: Whether to pay for another release whatever is stored under the key.
 
         Raises:
             InvalidParameterError: If noise is left open that nothing determines, or if
                 the account charges units and the caller can't name them.
             PlanMismatchError: If the account's plan is for another kind of release, or
                 can't be made, or its filter can't add up such a release; or if its
-                corpus protects another kind of unit, or it is bound to another salt.
+                corpus protects another kind of unit.
             BudgetExhaustedError: If the account can't pay, its period is not now, or
                 it is the first charge and the corpus's cap has no room left.
-            LedgerError: If the ledger can't be used or the account is closed.
+            LedgerError: If the ledger can't be used or the account is closed, or if
+                another asking has drawn nothing for an hour.
         """
-        require_possible(self._terms, charge, unit_key, charges_units=charges_units)
-        return self._account.charge(charge, unit_key, starts, salt)
-
-    async def acharge(
-        self,
-        charge: Charge,
-        *,
-        unit_key: str | None = None,
-        charges_units: bool = False,
-        salt: str | None = None,
-    ) -> PaidCharge:
-        """Charge one release without blocking the event loop; see `charge`."""
-        return await asyncio.to_thread(
-            self.charge,
+        purchase = Purchase(
+            self,
             charge,
-            unit_key=unit_key,
+            key,
+            steps,
+            unit_key,
             charges_units=charges_units,
-            salt=salt,
+            header=header,
+            again=again,
+            resumable=resumable,
+            anew=anew,
         )
+        return purchase.bought()
+
+    def forget(self) -> int:
+        """Give no stored answer again that was charged before now; see `forget`."""
+        return forget(self.ledger, self.account)
+
+    # -- asking ------------------------------------------------------------------------
+
+    def quote(self, charge: Charge) -> tuple[Event, ...]:
+        """Return the events that `buy` would pay for, without holes; charge nothing.
+
+        Raises:
+            InvalidParameterError: If noise is left open that nothing determines.
+            PlanMismatchError: If the account's plan is for another kind of release, or
+                none can be made.
+            LedgerError: If the ledger can't be read.
+        """
+        require_charge(charge)
+        terms = self._terms
+        if terms.filter is not None:
+            return priced(charge, terms.filter, self._queries)
+        plan = self._fixed()
+        if plan is not None:
+            require_planned(terms, plan, charge)
+            return plan.events
+        return planned(charge, terms.epsilon, terms.delta, terms.queries or 1)
+
+    def require_payable(self, charge: Charge) -> None:
+        """Refuse what `buy` would refuse now; charge nothing.
+
+        It saves the public calls of a question that can't be paid for; raises the same.
+        """
+        self._require_payable(self.quote(charge))
+
+    def can_afford(self, asked: Charge | Event | None = None) -> bool:
+        """Return whether the account would pay for one more release; charge nothing.
+
+        Args:
+            asked: The release: a parser's charge, or an event. None asks only whether
+                a query is left.
+
+        Returns:
+            True if `buy` would charge it now. A per-unit account always pays for
+            what a unit could pay out of a full balance; how many can is private.
+
+        Raises:
+            InvalidParameterError: If what is asked about is no release.
+        """
+        if asked is not None and not isinstance(asked, Charge):
+            asked = Charge(name="release", parts=(asked,))
+        if not self._read().is_open:
+            return False
+        try:
+            self._require_payable(None if asked is None else self.quote(asked))
+        except (BudgetExhaustedError, PlanMismatchError, InvalidParameterError):
+            return False
+        return True
 
     def spent(self) -> BudgetState:
         """Return the epsilon that all releases so far have cost, at the full delta.
@@ -292,7 +395,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        return self._account.spent()
+        book = self._read()
+        return self._state(book.used, Cost(book.loss, book.failure))
 
     def remaining(self) -> BudgetState:
         """Return the epsilon and the queries that are left.
@@ -305,80 +409,69 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        return self._account.remaining()
+        book, queries, limit = self._read(), self._queries, self._terms.filter
+        cost = Cost(book.loss, book.failure)
+        left = max(self.epsilon - self._state(book.used, cost).epsilon, 0.0)
+        if self.scope == "unit" or queries is None:
+            return BudgetState(left, self.delta, None)
+        if limit is None:
+            return BudgetState(left, self.delta, queries - book.used)
+        most = max(cost) if limit.failure_share else cost.loss
+        return BudgetState(left, self.delta, (UNITS - most) // (UNITS // queries))
 
-    def can_afford(self, event: Charge | Event | Sequence[Event] | None = None) -> bool:
-        """Return whether the account would pay for one more release; charge nothing.
-
-        Args:
-            event: The release: a parser's charge, an event or several. None asks only
-                whether a query is left.
-
-        Returns:
-            True if `charge` would charge it now. A per-unit account always pays for
-            what a unit could pay out of a full balance; how many can is private.
-        """
-        return self._account.can_afford(event)
-
-    def require_payable(self, charge: Charge) -> None:
-        """Refuse what `charge` would refuse now; charge nothing.
-
-        It saves the public calls of a question that can't be paid for; raises the same.
-        """
-        self._account.require_payable(charge)
-
-    def quote(self, charge: Charge) -> tuple[Event, ...]:
-        """Return the events that a charge would pay for; charge nothing.
-
-        Args:
-            charge: What the release costs.
-
-        Returns:
-            The events, in the order of the charge's parts.
-
-        Raises:
-            InvalidParameterError: If noise is left open that nothing determines.
-            PlanMismatchError: If the account's plan is for another kind of release, or
-                none can be made.
-            LedgerError: If the ledger can't be read.
-        """
-        return self._account.quote(charge)
-
-    def price(self, charge: Charge) -> tuple[Event, ...]:
-        """Return what `charge` would charge; charge nothing; raises as `quote`."""
-        return self._account.price(charge)
-
-    def in_memory(self) -> PrivacyBudgetHandler:
-        """Return a new account of the same terms in memory, for an audit."""
-        alone = replace(self._terms, corpus=None, period=None)
-        return _open_handler(alone, self._queries, open_ledger(":memory:"))
-
-    def public_state(self, paid: PaidCharge | None = None) -> dict[str, Any]:
+    def public_state(self, stored: Stored | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
 
         Args:
-            paid: The state right after this charge; None is the state now. Of several
+            stored: The state right after this charge; None is the state now. Of several
                 queries at once each reports its own.
         """
-        spent = self._account.spent(paid)
+        spent = self.spent()
+        if stored is not None:
+            spent = self._state(stored.charge, stored.spent)
         return {
-            "name": self._terms.name,
-            "accounting": self._terms.accounting,
-            "scope": self._terms.scope,
-            "epsilon": self._terms.epsilon,
-            "delta": self._terms.delta,
+            "name": self.account,
+            "accounting": self.accounting,
+            "scope": self.scope,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
             "epsilon_spent": spent.epsilon,
             "queries": self._terms.queries,
             "queries_spent": spent.queries,
         }
 
-    def require_filter(self, what: str) -> None:
-        """Refuse what charges more than one kind of release, under a plan.
+    def in_memory(self) -> PrivacyBudgetHandler:
+        """Return a new account of the same terms in memory, for an audit."""
+        alone = self._terms.model_copy(update={"corpus": None, "period": None})
+        return _opened(alone, self._queries, open_ledger(":memory:"))
 
-        Raises:
-            InvalidParameterError: If the account has a plan.
-        """
-        self._account.require_filter(what)
+    # -- in one transaction ------------------------------------------------------------
+
+    @reads
+    def _read(self, transaction: Transaction) -> Book:
+        return transaction.load("account", self._terms.name)
+
+    @reads
+    def _require_payable(
+        self, transaction: Transaction, events: tuple[Event, ...] | None
+    ) -> None:
+        """Refuse events that can't be paid for now; None is the least charge."""
+        book = transaction.load("account", self._terms.name)
+        cost = Cost(1, 0)
+        if events is not None and self._terms.filter is not None:
+            cost = self._terms.filter.cost(events)
+        require_payable(transaction, book, cost)
+
+    def _fixed(self) -> Plan | None:
+        """Return the plan that is stored; one that was read stays."""
+        if self._plan is None:
+            self._plan = plan_of(self.ledger, self.account)
+        return self._plan
+
+    def _state(self, used: int, cost: Cost) -> BudgetState:
+        plan = self._fixed() if used else None
+        epsilon = epsilon_spent(self._terms, plan, used, cost)
+        return BudgetState(epsilon, self._terms.delta, used)
 
     @override
     def _require_private(self, name: str) -> None:
@@ -387,17 +480,15 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             super()._require_private(name)
 
 
-def _open_handler(
-    terms: AccountTerms,
-    queries: int | None,
-    ledger: Ledger,
+def _opened(
+    terms: AccountTerms, queries: int | None, ledger: Ledger
 ) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
         epsilon=terms.epsilon,
         delta=terms.delta,
         ledger=ledger,
         queries=queries,
-        accounting=None if terms.accounting == "plan" else terms.accounting,
+        accounting=None if terms.order is None else "renyi",
         scope=terms.scope,
         account=terms.name,
         delta0_share=terms.delta0_share,

@@ -27,18 +27,15 @@ def check_budget(budget: Any) -> None:
 def find_budget(
     budget: PrivacyBudgetHandler | None, callbacks: Any = None
 ) -> PrivacyBudgetHandler:
-    """Return the one budget handler that a release must charge.
+    """Return the budget handler that a release must charge.
 
     Args:
         budget: The runnable's own `budget=`, or None.
         callbacks: A run manager, a callback manager, a list of handlers, or None.
 
-    Returns:
-        The handler.
-
     Raises:
         NoBudgetError: If there is none, or there are several different accounts:
-            which one is meant must not be guessed.
+            which of them is meant must not be guessed.
 
     Example:
         >>> handler = PrivacyBudgetHandler(
@@ -47,31 +44,28 @@ def find_budget(
         >>> find_budget(None, [handler]) is handler
         True
     """
-    found: list[PrivacyBudgetHandler] = [] if budget is None else [budget]
+    budgets = [] if budget is None else [budget]
     for handler in _handlers(callbacks):
-        if isinstance(handler, PrivacyBudgetHandler) and handler not in found:
-            found.append(handler)
-    if not found:
+        if isinstance(handler, PrivacyBudgetHandler) and handler not in budgets:
+            budgets.append(handler)
+    if not budgets:
         raise NoBudgetError(
             "No privacy budget: nothing was asked of the model and nothing was "
             "released. Pass config={'callbacks': [PrivacyBudgetHandler(...)]}, bind it "
             "with .with_config(callbacks=[...]), or give the runnable budget=."
         )
-    if len(found) > 1:
-        names = ", ".join(repr(one.account) for one in found)
+    if len(budgets) > 1:
+        names = ", ".join(repr(handler.account) for handler in budgets)
         raise NoBudgetError(
-            f"{len(found)} privacy budgets apply to this run ({names}); a release "
+            f"{len(budgets)} privacy budgets apply to this run ({names}); a release "
             "charges exactly one. Pass only one of them."
         )
-    return found[0]
+    return budgets[0]
 
 
 def _handlers(callbacks: Any) -> Iterable[Any]:
     if callbacks is None:
         return ()
-    if isinstance(callbacks, BaseCallbackManager):
-        return (*callbacks.handlers, *callbacks.inheritable_handlers)
-    handlers = getattr(callbacks, "handlers", None)
-    if handlers is not None:
-        return (*handlers, *getattr(callbacks, "inheritable_handlers", ()))
+    if isinstance(callbacks, BaseCallbackManager) or hasattr(callbacks, "handlers"):
+        return (*callbacks.handlers, *getattr(callbacks, "inheritable_handlers", ()))
     return tuple(callbacks)

@@ -319,10 +319,10 @@ class ChainCheck:
         if budget is None:
             self._found("no-budget", "No account was given.")
             return None
-        charge = private.charge
+        wanted = private.charge
         try:
-            budget.require_payable(charge)
-            events = budget.price(charge)
+            budget.require_payable(wanted)
+            events = list(budget.quote(wanted))
             left = budget.remaining()
             epsilon = accounting.compose(events, budget.delta)
         except DPError as error:
@@ -330,7 +330,7 @@ class ChainCheck:
             return None
         return {
             "account": budget.account,
-            "mechanisms": [charge.name],
+            "mechanisms": [wanted.name],
             "events": [repr(event) for event in events],
             "epsilon": epsilon,
             "epsilon_left": left.epsilon,

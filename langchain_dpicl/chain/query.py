@@ -21,7 +21,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import aclosing, closing, nullcontext
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -32,13 +32,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig, patch_config
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
-from langchain_dpicl.chain.answers import (
-    Answers,
-    answer_key,
-    released_before,
-    remember,
-    wording_of,
-)
+from langchain_dpicl.chain.answers import answer_key, remember
 from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
@@ -170,12 +164,11 @@ class QueryRunner:
     ) -> Flow[None]:
         """Hand on the steps of a query, pieces of its wording, and last its message.
 
-        With a cache a release is stored before it is here: whatever stops the caller,
+        A release is stored before it is here: whatever stops the caller, with a cache
         the next one to ask gets it for nothing.
         """
         asked = self._begin(value, run_manager)
-        with nullcontext() if asked.answers is None else asked.answers.owner:
-            released = yield from self._release(asked, child)
+        released = yield from self._release(asked, child)
         wording = self._word(released)
         spoken = self._spoken(wording, child, asked.use, whole=whole)
         failed = False
@@ -188,17 +181,16 @@ class QueryRunner:
         if whole and rest and wording.keywords:
             said, rest = "", rest.lstrip()  # The words themselves are the answer.
         is_worded = status is Status.RELEASED and said and not rest
-        if released.entry is not None and is_worded:
-            keep = partial(remember, released.entry, said)
+        if released.paid is not None and asked.key is not None and is_worded:
+            keep = partial(remember, released.paid, said)
             yield in_thread(keep, shielded=True)
         yield self._message((said + rest if whole else rest, status), released)
 
     def _release(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
         """Hand on the steps of a release, unless it is stored; return it."""
-        if asked.answers is not None:
-            found = yield from asked.answers.awaited()
-            if found is not None:
-                return released_before(asked, found)
+        known = yield from self.private.stored(asked)
+        if known is not None:
+            return known
         released = yield from self._ask(asked, child)
         yield released.step
         return released
@@ -231,13 +223,11 @@ class QueryRunner:
             try:
                 yield in_thread(partial(asked.budget.require_payable, first))
             except BudgetExhaustedError:
-                found = None
-                if asked.answers is not None:
-                    # The one who spent the account may have asked the same.
-                    found = yield from asked.answers.awaited()
-                if found is None:
+                # Another asking of the same may have spent the account.
+                known = yield from private.stored(asked)
+                if known is None:
                     raise
-                return released_before(asked, found)
+                return known
         asked = yield from self.prepare(asked, child)
         return (yield from private.release(asked))
 
@@ -298,7 +288,7 @@ class QueryRunner:
             groups=self.private.groups,
             model=self.private.sealed.model,
         )
-        return PreparedQuery(question, budget, answers=Answers.of(budget, key))
+        return PreparedQuery(question, budget, key=key)
 
     def _public_input(
         self, question: Question, zero_shot: tuple[str, ...], draft: str
@@ -335,8 +325,8 @@ class QueryRunner:
     def _word(self, released: Released) -> Wording:
         """Decide how a release is put into words; see `Wording`."""
         outcome, asked = released.outcome, released.asked
-        if (said := wording_of(released.entry)) is not None:
-            return Wording(outcome.status, said)
+        if released.paid is not None and released.paid.note is not None:
+            return Wording(outcome.status, released.paid.note)
         if outcome.status is Status.FALLBACK:
             return self._fall_back(released)
         if outcome.text is not None:

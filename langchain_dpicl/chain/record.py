@@ -2,63 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from langchain_dpicl.accounting.events import HOLES
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.release.record import NEIGHBORS, release_record
+from langchain_dpicl.release.record import (
+    NEIGHBORS,
+    noise_of,
+    paid_part,
+    release_record,
+)
+
+
+def record_terms(
+    parser: DPOutputParser, groups: GroupSource, details: dict[str, Any]
+) -> dict[str, Any]:
+    """Return an answer's record as far as it is known before the charge.
+
+    Args:
+        parser: The mechanism.
+        groups: The group source.
+        details: What is public about the question.
+    """
+    return release_record(
+        kind="answer",
+        status=Status.RELEASED.value,
+        mechanism=parser.charge(groups.sampling_rate).name,
+        parameters=parser.public_parameters(),
+        unit=f"all records with the same {groups.unit_key!r}",
+        unit_key=groups.unit_key,
+        relation=groups.relation.value,
+        neighbors=NEIGHBORS,
+        random=parser.random,
+        keywords=[],
+        ranking=[],
+        details=details,
+        groups=groups.description,
+    )
 
 
 def privacy_record(
     *,
     status: Status,
-    parser: DPOutputParser,
-    groups: GroupSource,
+    terms: dict[str, Any],
     budget: PrivacyBudgetHandler,
     outcome: Outcome,
-    charges: Sequence[PaidCharge] = (),
-    details: dict[str, Any] | None = None,
+    paid: Paid | None,
+    details: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what may be known about an answer, as JSON-able values.
 
     Args:
         status: How the answer came about.
-        parser: The mechanism.
-        groups: The group source.
+        terms: What was known before the charge; see `record_terms`.
         budget: The account's handler.
         outcome: The mechanism's output.
-        charges: What was charged, in order; the last one is the mechanism's.
-        details: What was released besides, before the mechanism's output.
+        paid: What paid for it; None where public input decided it.
+        details: What is public about the question as it was asked now.
 
     Returns:
         `status`, `mechanism`, `parameters`, `keywords`, `ranking` and `details` of the
         release, `unit_key`, `relation`, `groups`, the `events` of this query, and the
         `account` with its epsilon at delta after it. Everything is public or
-        differentially private output.
+        differentially private output. An answer that is given again has no events: its
+        `details.first` names the charge that paid for it.
     """
-    parameters = parser.public_parameters()
-    last = charges[-1] if charges else None
-    for event in last.events if last else ():
-        parameters.update(event.model_dump(include=set(HOLES.values())))
-    return release_record(
-        kind="answer",
-        status=status.value,
-        mechanism=parser.charge(groups.sampling_rate).name,
-        parameters=parameters,
-        unit=f"all records with the same {groups.unit_key!r}",
-        unit_key=groups.unit_key,
-        relation=groups.relation.value,
-        neighbors=NEIGHBORS,
-        events=[event for paid in charges for event in paid.events],
-        charge=last.sequence if last else None,
-        account=budget.public_state(last),
-        random=parser.random,
-        keywords=list(outcome.keywords),
-        ranking=list(outcome.ranking),
-        details={**(details or {}), **outcome.details},
-        groups=groups.description,
-    )
+    record = {
+        **terms,
+        "status": status.value,
+        "account": budget.public_state(),
+        "keywords": list(outcome.keywords),
+        "ranking": list(outcome.ranking),
+        "details": {**terms["details"], **details, **outcome.details},
+    }
+    if paid is None:
+        return record
+    record["parameters"] = {**terms["parameters"], **noise_of(paid.events)}
+    if paid.is_again:
+        first = {"status": status.value, "charge": paid.charge}
+        record["details"]["first"] = first
+        if status is Status.RELEASED:
+            record["status"] = Status.CACHED.value
+        return record
+    return {**record, **paid_part(budget, paid.stored)}

@@ -1,6 +1,7 @@
 """The private part of a query: charge, draw, ask, merge, and nothing else comes out.
 
-The charge is durable before the groups are drawn and asked for it.
+The charge is durable before the groups are drawn and asked for it, and what is merged
+is stored before it leaves the sealed region.
 """
 
 from __future__ import annotations
@@ -13,25 +14,19 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import Charge
-from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.chain.answers import (
-    Bought,
-    is_drawn,
-    record_again,
-    released_before,
-)
+from langchain_dpicl.budget import Paid, Purchase
+from langchain_dpicl.chain.answers import is_given
 from langchain_dpicl.chain.prompting import Prompting
-from langchain_dpicl.chain.record import privacy_record
+from langchain_dpicl.chain.record import privacy_record, record_terms
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, Step
-from langchain_dpicl.chain.unit_charging import UnitCharging
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.release.buying import bought, look
 from langchain_dpicl.release.flow import Do, Flow, in_thread
-from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
 
 
@@ -57,7 +52,7 @@ class SealedQuery:
 
     @property
     def charge(self) -> Charge:
-        """What the parser's release is charged."""
+        """What the parser's release costs."""
         return self.parser.charge(self.groups.sampling_rate)
 
     @property
@@ -68,69 +63,60 @@ class SealedQuery:
         """
         return self.pad_calls and self.groups.relation is Relation.REPLACE
 
+    def stored(self, asked: PreparedQuery) -> Flow[Released | None]:
+        """Hand on a look for a stored release of a question.
+
+        While another asking draws it, this one waits.
+        """
+        paid = yield from look(self._purchase(asked))
+        return None if paid is None else _again(asked, paid)
+
     def release(self, asked: PreparedQuery) -> Flow[Released]:
         """Hand on the private steps of a prepared question; return the release."""
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
-        charge = self.charge
-        bought = yield from self.buy(asked, charge)
-        if isinstance(bought, Released):
-            return bought
+        paid = yield from bought(self._purchase(asked))
+        if paid.is_again:
+            return _again(asked, paid)
         try:
-            yield _charged(charge, bought.paid)
+            details = {"mechanism": self.charge.name, "charge": paid.charge}
+            yield Step("charged", details)
             asked.use.calls += self.groups.n_groups
             yield Step("groups", {"groups": self.groups.n_groups})
-            outcome = yield self._merge(asked, bought)
+            outcome = yield self._merge(asked, paid)
         except BaseException:
-            # It may have stopped by the records or by what was drawn: there is no
-            # second draw.
-            yield in_thread(bought.close, shielded=True)
+            # Nobody waits for a draw that does not come.
+            yield in_thread(paid.leave, shielded=True)
             raise
-        return Released(asked, outcome, (bought.paid,), entry=bought.entry)
-
-    def buy(self, asked: PreparedQuery, charge: Charge) -> Flow[Bought | Released]:
-        """Charge what gives the answer, or find what was released meanwhile."""
-        if asked.answers is None:
-            return Bought((yield self._charge(asked, charge)))
-
-        def records(paid: PaidCharge) -> dict[str, Any]:
-            blank = Released(asked, Outcome(Status.RELEASED), (paid,))
-            return {"record": self.record(blank, Status.RELEASED)}
-
-        begun = partial(asked.answers.begun, charge, records, **self._payers())
-        while True:
-            bought: Bought | Entry = yield in_thread(begun)
-            if isinstance(bought, Bought):
-                return bought
-            if is_drawn(bought):
-                return released_before(asked, bought)
-            yield from asked.answers.awaited()
+        return Released(asked, outcome, paid)
 
     def record(self, released: Released, status: Status) -> dict[str, Any]:
         """Return the public record of a release."""
-        if released.is_again and released.entry is not None:
-            return record_again(released, released.entry, status)
+        paid, asked = released.paid, released.asked
+        terms = paid.header.get("record") if paid is not None else None
         return privacy_record(
             status=status,
-            parser=self.parser,
-            groups=self.groups,
-            budget=released.asked.budget,
+            terms=terms or record_terms(self.parser, self.groups, asked.details),
+            budget=asked.budget,
             outcome=released.outcome,
-            charges=released.charges,
-            details=released.asked.details,
+            paid=paid,
+            details=asked.details,
         )
 
-    def _charge(self, asked: PreparedQuery, charge: Charge) -> Do:
-        budget, payers = asked.budget, self._payers()
-        return Do(
-            partial(budget.charge, charge, **payers),
-            partial(budget.acharge, charge, **payers),
+    def _purchase(self, asked: PreparedQuery) -> Purchase:
+        terms = record_terms(self.parser, self.groups, asked.details)
+        return Purchase(
+            asked.budget,
+            self.charge,
+            asked.key,
+            unit_key=self.groups.unit_key,
+            charges_units=self.groups.charges_units,
+            header={"record": terms},
+            again=is_given,
         )
 
-    def _merge(self, asked: PreparedQuery, bought: Bought) -> Do:
-        paid = bought.paid
-
+    def _merge(self, asked: PreparedQuery, paid: Paid) -> Do:
         def merge() -> Flow[Outcome]:
             drawn = yield from self.draw_groups(asked, paid)
             slots = yield from self.ask_groups(asked, drawn)
@@ -139,25 +125,24 @@ class SealedQuery:
                 partial(self.parser.release, slots, **terms),
                 partial(self.parser.arelease, slots, **terms),
             )
-            if bought.entry is not None:
-                # In here: no traceback shows a draw that could not be stored.
-                kept = partial(bought.kept, outcome)
-                outcome = yield in_thread(kept, shielded=True)
-            return outcome
+            # In here: no traceback shows a draw that could not be stored.
+            once = partial(paid.once, outcome.to_dict)
+            return Outcome.from_dict((yield in_thread(once, shielded=True)))
 
         return sealed(merge)
 
     def draw_groups(
-        self, asked: PreparedQuery, paid: PaidCharge
+        self, asked: PreparedQuery, paid: Paid
     ) -> Flow[list[list[Document]]]:
         """Let the units pay, and draw the groups. For the sealed region alone."""
-        payment = UnitCharging.of(paid)
-        arguments = payment.arguments
+        # A source that charges no units may not know the argument.
+        given = {} if paid.collect is None else {"collect": paid.collect}
         drawn: list[list[Document]] = yield Do(
-            partial(self.groups.draw_prepared, asked.embedded, **arguments),
-            partial(self.groups.adraw_prepared, asked.embedded, **arguments),
+            partial(self.groups.draw_prepared, asked.embedded, **given),
+            partial(self.groups.adraw_prepared, asked.embedded, **given),
         )
-        payment.require_made(self.groups, most=1)
+        # Before the model is asked anything.
+        paid.require_collected()
         return drawn
 
     def written(self, drawn: Sequence[Sequence[Document]]) -> list[list[str] | None]:
@@ -179,14 +164,7 @@ class SealedQuery:
             )
         return prompts.slots(answers)
 
-    def _payers(self) -> dict[str, Any]:
-        return {
-            "unit_key": self.groups.unit_key,
-            "charges_units": self.groups.charges_units,
-            "salt": self.groups.salt_fingerprint,
-        }
-
-    def _terms(self, asked: PreparedQuery, paid: PaidCharge) -> dict[str, Any]:
+    def _terms(self, asked: PreparedQuery, paid: Paid) -> dict[str, Any]:
         return {
             "paid": paid,
             "relation": self.groups.relation,
@@ -195,6 +173,6 @@ class SealedQuery:
         }
 
 
-def _charged(charge: Charge, paid: PaidCharge) -> Step:
-    details = {"mechanism": charge.name, "charge": paid.sequence}
-    return Step("charged", details)
+def _again(asked: PreparedQuery, paid: Paid) -> Released:
+    """Return a release that another asking has paid for."""
+    return Released(asked, Outcome.from_dict(paid.steps[0]), paid)

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.prompt_values import PromptValue
 
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.parsers.reading.wording import keeps
-from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
-
-if TYPE_CHECKING:
-    from langchain_dpicl.chain.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class PreparedQuery:
         zero_shot: The model's answers to the question alone.
         prepared: What the parser made of those.
         details: What was released before the parser's own release.
-        answers: What is stored of this question, with a cache.
+        key: What its answer is stored under, with a cache.
         use: What it has taken of the model so far.
     """
 
@@ -43,7 +39,7 @@ class PreparedQuery:
     zero_shot: tuple[str, ...] = ()
     prepared: Any = None
     details: dict[str, Any] = field(default_factory=dict)
-    answers: Answers | None = None
+    key: str | None = None
     use: Use = field(default_factory=Use)
 
     def knowing(self, details: dict[str, Any]) -> PreparedQuery:
@@ -75,21 +71,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Released:
-    """What came out of the sealed region, and what was charged for it.
+    """What came out of the sealed region, and what paid for it.
 
     Attributes:
         asked: The question.
         outcome: What was released.
-        charges: The charges, in their order; none where public input decided it.
-        entry: Where it is stored, with a cache.
-        is_again: Whether another asking has paid for it.
+        paid: The charge; None where public input decided it.
     """
 
     asked: PreparedQuery
     outcome: Outcome
-    charges: tuple[PaidCharge, ...] = ()
-    entry: Entry | None = None
-    is_again: bool = False
+    paid: Paid | None = None
 
     @property
     def step(self) -> Step:

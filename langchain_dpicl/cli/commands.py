@@ -290,10 +290,12 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "ledger",
         help="look at accounts and their charges, and check them",
         description=(
-            "list and show accounts; verify an account's journal (all accounts, if "
-            "none is named); export its terms and charges as JSON Lines, or with "
+            "list and show accounts; verify an account's book (the whole ledger, if "
+            "none is named); export its terms and entries as JSON Lines, or with "
             "--units what each unit has spent; close it for good; clear-cache lets "
-            "no cached answer (of any account, if none is named) be given again; "
+            "no cached answer (of any account, if none is named) be given again; heads "
+            "prints a digest of each book, to be kept elsewhere: verify --head FILE "
+            "shows later whether an older copy of the ledger was put back; "
             "corpora shows each corpus's cap and what counts for it; renew opens an "
             "account for the next period; "
             "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
@@ -301,7 +303,7 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         ),
     )
     actions = ["list", "show", "verify", "export", "close", "clear-cache"]
-    actions += ["corpora", "renew", "create", "backup"]
+    actions += ["heads", "corpora", "renew", "create", "backup"]
     parser.add_argument("action", choices=actions)
     parser.add_argument(
         "account",
@@ -318,6 +320,11 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--id-file",
         metavar="FILE",
         help="with --units: unit ids to look up, one a line",
+    )
+    parser.add_argument(
+        "--head",
+        metavar="FILE",
+        help="with verify: what 'dpicl ledger heads' has printed before",
     )
     _ledger_option(parser)
     _json_option(parser)

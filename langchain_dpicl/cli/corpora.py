@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from langchain_dpicl.ledger import CorpusState, Ledger
-from langchain_dpicl.ledger.corpus import renewed
+from langchain_dpicl.ledger.terms import moment
 
 _NEVER = "for ever"
 
@@ -45,19 +45,16 @@ def show_corpora(options: argparse.Namespace, ledger: Ledger) -> int:
 
 def renew(options: argparse.Namespace, ledger: Ledger) -> int:
     """Open the account of the next period, on the same terms."""
-    state = ledger.state(options.account)
-    corpus = state.terms.corpus
-    at = None if corpus is None else ledger.corpus(corpus).at
-    terms = renewed(state.terms, at)
-    is_new = terms.name not in ledger.accounts()
-    ledger.open(terms)
-    span = terms.span
+    before = ledger.accounts()
+    terms = ledger.renew(options.account).account
+    is_new = terms.name not in before
+    start, end = map(moment, terms.span)
     found = {
         "account": terms.name,
         "corpus": terms.corpus,
         "period": terms.period,
-        "from": span and span.start.isoformat(),
-        "until": span and span.end.isoformat(),
+        "from": start.isoformat(),
+        "until": end.isoformat(),
         "epsilon": terms.epsilon,
         "delta": terms.delta,
         "opened": is_new,
@@ -84,15 +81,15 @@ def _corpus(corpus: CorpusState) -> dict[str, Any]:
         "delta_committed": delta,
         "accounts": [
             {
-                "account": account.terms.name,
-                "period": account.terms.period,
-                "purpose": account.terms.purpose,
-                "epsilon": account.terms.epsilon,
-                "delta": account.terms.delta,
-                "counts_until": None if until is None else until.isoformat(),
+                "account": book.name,
+                "period": book.account.period,
+                "purpose": book.account.purpose,
+                "epsilon": book.account.epsilon,
+                "delta": book.account.delta,
+                "counts_until": None if until is None else moment(until).isoformat(),
             }
-            for account in corpus.counted
-            for until in [corpus.counts_until(account)]
+            for book in corpus.counted
+            for until in [corpus.counts_until(book)]
         ],
     }
 

@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             show(console, answer, len(answers), budget)
     else:
-        closed = budget.ledger.state(budget.account).closed
+        closed = not budget.ledger.state(budget.account).is_open
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
     if not options.json:

@@ -12,18 +12,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.budget.terms import account_of
-from langchain_dpicl.chain.answers import forget
+from langchain_dpicl.budget import Stored, charges, forget, plan_of
+from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.cli.corpora import renew, show_corpora
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
+    AccountTerms,
+    Head,
     Ledger,
-    SQLLedger,
     backup_ledger,
+    new_ledger,
 )
-from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
-from langchain_dpicl.ledger.sql.creation import new_ledger
+from langchain_dpicl.ledger.terms import NOTHING, moment
 from langchain_dpicl.report.charges import as_json, short_events
 
 
@@ -33,23 +34,26 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidParameterError(
             "--id-file looks people up in 'dpicl ledger export ACCOUNT --units'."
         )
+    if options.head and options.action != "verify":
+        raise InvalidParameterError("--head is for 'dpicl ledger verify'.")
     if options.action == "create":
         return _create(options)
     if options.action == "backup":
         return _backup(options)
-    ledger = SQLLedger(options.ledger, create=False)
+    ledger = Ledger(options.ledger, create=False)
     try:
         return _act(options, ledger)
     finally:
         ledger.dispose()
 
 
-def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
+def _act(options: argparse.Namespace, ledger: Ledger) -> int:
     of_all = {
         "list": _list_all,
         "verify": _verify,
         "clear-cache": _clear_cache,
         "corpora": show_corpora,
+        "heads": _heads,
     }
     if options.action in of_all:
         return of_all[options.action](options, ledger)
@@ -75,7 +79,7 @@ def _close(options: argparse.Namespace, ledger: Ledger) -> int:
 
 
 def _export(options: argparse.Namespace, ledger: Ledger) -> int:
-    lines = _units(options, ledger) if options.units else _journal(options, ledger)
+    lines = _units(options, ledger) if options.units else _book(options, ledger)
     for line in lines:
         _print(json.dumps(line))
     return 0
@@ -83,13 +87,13 @@ def _export(options: argparse.Namespace, ledger: Ledger) -> int:
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     summary = _summary(ledger, options.account)
-    charges = [_charge(record) for record in ledger.charges(options.account)]
+    rows = [_charge(stored) for stored in charges(ledger, options.account)]
     if options.json:
-        _print(json.dumps({**summary, "charges": charges}, indent=2))
+        _print(json.dumps({**summary, "charges": rows}, indent=2))
         return 0
     _list(options, [summary])
     table = Table("query", "charged at (UTC)", "events")
-    for charge in charges:
+    for charge in rows:
         at = charge["at"].partition(".")[0].replace("T", " ")
         events = escape(short_events(charge["events"]))
         table.add_row(str(charge["sequence"]), at, events)
@@ -97,22 +101,23 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     return 0
 
 
-def _verify(options: argparse.Namespace, ledger: SQLLedger) -> int:
+def _verify(options: argparse.Namespace, ledger: Ledger) -> int:
     names = [options.account] if options.account else ledger.accounts()
     rows = [_verified(ledger, name) for name in names]
     try:
-        ledger.verify_accounts()
+        # The account alone, or the books of the ledger and its corpora, too.
+        ledger.verify(options.account, heads=_kept(options.head))
     except LedgerError as error:
-        rows.append({"account": None, "charges": None, "damage": str(error)})
+        if not any(row["damage"] == str(error) for row in rows):
+            rows.append({"account": None, "charges": None, "damage": str(error)})
     if options.json:
         _print(json.dumps(rows, indent=2))
     else:
-        table = Table("account", "charges", "journal")
+        table = Table("account", "charges", "book")
         for row in rows:
-            charges = "" if row["charges"] is None else str(row["charges"])
-            found = row["damage"] or "whole"
-            account = "(accounts)" if row["account"] is None else row["account"]
-            table.add_row(escape(account), charges, escape(found))
+            count = "" if row["charges"] is None else str(row["charges"])
+            account = "(ledger)" if row["account"] is None else row["account"]
+            table.add_row(escape(account), count, escape(row["damage"] or "whole"))
         Console().print(table)
     return 1 if any(row["damage"] for row in rows) else 0
 
@@ -120,15 +125,25 @@ def _verify(options: argparse.Namespace, ledger: SQLLedger) -> int:
 def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
     """Check an account; one that is damaged does not hide the next."""
     try:
-        return {
-            "account": name,
-            "charges": ledger.verify(name).used,
-            "damage": None,
-        }
+        ledger.verify(name)
+        return {"account": name, "charges": ledger.state(name).used, "damage": None}
     except LedgerError as error:
         if name not in ledger.accounts():
             raise
         return {"account": name, "charges": None, "damage": str(error)}
+
+
+def _heads(_options: argparse.Namespace, ledger: Ledger) -> int:
+    """Print the heads of all books, one a line."""
+    for head in ledger.heads():
+        _print(head.model_dump_json())
+    return 0
+
+
+def _kept(path: str | None) -> list[Head]:
+    """Return the heads in a file that `_heads` has printed."""
+    lines = read_text(path).splitlines() if path else []
+    return [Head.model_validate_json(line) for line in lines if line.strip()]
 
 
 def _clear_cache(options: argparse.Namespace, ledger: Ledger) -> int:
@@ -160,36 +175,26 @@ def _backup(options: argparse.Namespace) -> int:
     return 0
 
 
-def _journal(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """Yield an account's terms and plan, then its charges, oldest first.
-
-    Kept elsewhere, the digests show that the journal was not rewritten since.
-    """
-    state = ledger.state(options.account)
-    terms = state.terms
+def _book(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """Yield an account's terms and plan, then its entries, oldest first."""
+    name = options.account
+    book, plan = ledger.state(name), plan_of(ledger, name)
+    terms = book.account.model_dump(mode="json")
     yield {
-        "account": terms.name,
-        "epsilon": terms.epsilon,
-        "delta": terms.delta,
-        "queries": terms.queries,
-        "accounting": terms.accounting,
-        "scope": terms.scope,
-        "order": terms.order,
-        "delta0_share": terms.delta0_share,
-        "corpus": terms.corpus,
-        "period": terms.period,
-        "purpose": terms.purpose,
-        "plan": None if state.plan is None else state.plan.to_dict(),
-        "charges": state.used,
-        "closed": state.closed,
+        "account": terms.pop("name"),
+        "accounting": book.account.accounting,
+        **terms,
+        "plan": None if plan is None else plan.model_dump(mode="json"),
+        "charges": book.used,
+        "closed": not book.is_open,
     }
-    for record in ledger.charges(options.account):
-        yield {"account": terms.name, **_charge(record)}
+    for entry in ledger.entries(name):
+        yield {**entry, "book": name, "at": _time(entry["at"])}
 
 
 def _units(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
     """Yield what each unit has spent: private, and for the operator alone."""
-    terms = ledger.state(options.account).terms
+    terms = ledger.state(options.account).account
     if terms.scope != "unit":
         raise InvalidParameterError(
             f"Account {terms.name!r} charges the whole corpus: it keeps no balances of "
@@ -217,36 +222,37 @@ def _share(terms: AccountTerms, spent: Cost) -> float:
     )
 
 
-def _charge(record: ChargeRecord) -> dict[str, Any]:
-    charge = record.charge
+def _charge(stored: Stored) -> dict[str, Any]:
     return {
-        "sequence": charge.sequence,
-        "at": record.at.isoformat(timespec="microseconds"),
-        "events": as_json(charge.events),
-        "cost": charge.cost._asdict(),
-        "digest": record.digest,
+        "sequence": stored.charge,
+        "at": _time(stored.at),
+        "events": as_json(stored.events),
+        "cost": stored.cost._asdict(),
+        "digest": stored.digest,
     }
+
+
+def _time(at: int) -> str:
+    return moment(at).isoformat(timespec="microseconds")
 
 
 def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
     """Return an account in figures; per unit they bound what any unit has spent."""
-    state = ledger.state(name)
-    terms, spent = state.terms, 0.0
-    if state.used:
-        spent = float(account_of(terms, terms.queries, ledger).spent_in(state))
+    book, plan = ledger.state(name), plan_of(ledger, name)
+    terms = book.account
     return {
         "account": terms.name,
         "accounting": terms.accounting,
         "scope": terms.scope,
         "epsilon": terms.epsilon,
         "delta": terms.delta,
-        "epsilon_spent": spent,
+        "epsilon_spent": epsilon_spent(terms, plan, book.used, book.spent),
         "queries": terms.queries,
-        "queries_spent": state.used,
+        "queries_spent": book.used,
         "corpus": terms.corpus,
         "period": terms.period,
         "purpose": terms.purpose,
-        "closed": state.closed,
+        "closed": not book.is_open,
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
+from langchain_dpicl.errors import LedgerError
 
 NO_LEAD = "no answer leads clearly"
 """The reason where noise, or a close race, hides which answer is the first."""
@@ -76,3 +77,26 @@ class Outcome:
             return own
         reason = self.details.get("reason", "nothing was released")
         return ABSTAIN_TEXT if reason == NO_LEAD else f"No answer: {reason}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON-able values, as it is stored."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> Outcome:
+        """Return the outcome that is stored.
+
+        Raises:
+            LedgerError: If what is stored makes no sense.
+        """
+        try:
+            return cls(
+                Status(stored["status"]),
+                stored["text"],
+                tuple(stored["keywords"]),
+                tuple(stored["ranking"]),
+                dict(stored["details"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            pass
+        raise LedgerError("A stored answer makes no sense: another version made it.")

@@ -3,67 +3,19 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import Any, TypeAlias
 from uuid import UUID
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+Collect: TypeAlias = Callable[[Iterable[str]], set[str]]
+"""Charges units that are about to take part: ids in, the ids of those that paid out.
 
-ChargeUnits: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
-"""Charges units that are about to take part: ids in, one answer each, True for paid.
-
-The ids are canonical, each once. The charge of everyone who paid is durable when it
-returns. Who did not pay is to be treated as if not in the corpus. Ids and answers are
-private."""
+The ids are canonical, each once. The charge of every unit that paid is durable when it
+returns. A unit that did not pay is to be treated as if not in the corpus. Ids and
+answers are private."""
 
 _MAX_INTEGER_BITS = 1024
-
-
-class NumberedUnits(Sequence[str]):
-    """Units of one index: their ids, which are looked up when somebody reads them.
-
-    A ledger in the same process knows them by number: a number costs one read of an
-    array, an id four reads all over the memory. Which units are meant, and in which
-    order, is the same.
-
-    Args:
-        source: What numbers its units, and never changes: one snapshot of an index.
-        size: How many units it has.
-        numbers: The units' numbers, from 0 to below `size`, each once.
-        ids: Returns their ids, in the order of `numbers`.
-    """
-
-    def __init__(
-        self,
-        source: object,
-        size: int,
-        numbers: NDArray[np.int64],
-        ids: Callable[[], Sequence[str]],
-    ) -> None:
-        self.source = source
-        self.size = size
-        self.numbers = numbers
-        self._find = ids
-
-    @cached_property
-    def _ids(self) -> Sequence[str]:
-        return self._find()
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        return self._ids[place]
 
 
 def canonical_unit_id(value: Any) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from langchain_dpicl.accounting import Charge, Gaussian, Pure
-from langchain_dpicl.budget import plan_queries
+from langchain_dpicl.budget import planned
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import next_token
@@ -149,7 +149,7 @@ def calibrate(
         )
     charge = token_charge(mechanism, sampling_rate=rate, count=tokens * examples)
     try:
-        events = plan_queries(charge, epsilon=epsilon, delta=delta, queries=1)
+        events = planned(charge, epsilon, delta, 1)
     except PlanMismatchError as error:
         what = "even one example" if examples == 1 else f"{examples} examples"
         raise InvalidParameterError(

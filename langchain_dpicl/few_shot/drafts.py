@@ -1,7 +1,7 @@
 """The examples in the making: which have ended, and what their tokens spell.
 
 Everything here is a function of released tokens and public terms, so that a
-generation can be followed again from the tokens alone (`release/store.py`).
+generation can be followed again from the tokens alone (`budget.paid`).
 """
 
 from __future__ import annotations

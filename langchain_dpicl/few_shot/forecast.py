@@ -11,7 +11,7 @@ from statistics import NormalDist
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.errors import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.spec import GenerationSpec
+from langchain_dpicl.few_shot.spec import GenerationSpec, PaidTokens
 
 PASS_RATE = 0.95
 
@@ -107,12 +107,12 @@ def forecast(
     events = budget.quote(terms.charge(rates, per_label))
     is_gaussian = terms.mechanism == "gaussian"
     labels = []
-    for name, noise in terms.by_label(events).noise.items():
+    for name, noise in PaidTokens.of(terms.labels, events).noise.items():
         lead = required_lead(
             noise, n_groups=terms.n_groups, choices=choices, is_gaussian=is_gaussian
         )
         labels.append(LabelForecast(name, rates[name], noise, lead))
-    tokens = sum(terms.steps_of(per_label).values())
+    tokens = len(terms.labels) * terms.max_tokens * per_label
     return GenerationForecast(tuple(labels), tokens * (terms.n_groups + 2), tokens)
 
 

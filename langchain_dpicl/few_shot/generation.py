@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from langchain_dpicl.accounting import Event, compose
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Stored
 from langchain_dpicl.common.hidden import without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
-from langchain_dpicl.errors import DPError
+from langchain_dpicl.errors import DPError, LedgerError
+from langchain_dpicl.few_shot.calibration import release_name
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
 from langchain_dpicl.few_shot.public_calls import PublicCalls, vocabularies
@@ -21,7 +24,6 @@ from langchain_dpicl.few_shot.step import Step, answered
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
-from langchain_dpicl.release.store import Entry, damaged
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import sealed
 
@@ -30,24 +32,30 @@ from langchain_dpicl.sealed import sealed
 class Generation:
     """One charged generation, from where it stands.
 
-    Its tokens are stored in `entry`. `sources`, which are private, draw each label's
-    groups; `taken` counts the steps of all drafts together.
+    Its tokens are stored under its charge. `sources`, which are private, draw each
+    label's groups; `taken` counts the steps of all drafts together. `owner` draws; None
+    where the stored tokens are read alone.
     """
 
     asking: PublicCalls
     terms: GenerationSpec
     drafts: Drafts
-    entry: Entry
-    paid: PaidTokens
+    budget: PrivacyBudgetHandler
+    stored: Stored
+    owner: Paid | None = None
     sources: Mapping[str, SampledGroups] = field(default_factory=dict)
     taken: int = 0
 
+    @property
+    def paid(self) -> PaidTokens:
+        """What each label's tokens were charged."""
+        return PaidTokens.of(self.terms.labels, self.stored.events)
+
     def followed(self) -> Generation:
         """Follow the stored steps, as far as there are any; return this generation."""
-        while not self.ended:
-            tokens = self.entry.step(self.taken)
-            if tokens is None:
-                break
+        if self.owner is not None:
+            self.owner.resume()
+        for tokens in self.stored.values:
             self._take(tokens)
         return self
 
@@ -77,8 +85,10 @@ class Generation:
 
         def release() -> list[int]:
             # One call, as a thread costs as much as half of it does.
-            drawn = step.release(asked, answers)
-            return self.entry.release(self.taken, drawn)
+            drawn: list[int] = self._owner.once(
+                lambda: list(step.release(asked, answers))
+            )
+            return drawn
 
         # What is stored is public; a caller that is canceled leaves nothing half done.
         keep = partial(without_frames, release)
@@ -97,9 +107,23 @@ class Generation:
             random=self.asking.random,
         )
 
+    def finish(self) -> None:
+        """Note that all examples are complete, so that nobody goes on with them."""
+        self._owner.finish()
+
+    def leave(self) -> None:
+        """Give up what is not drawn yet, so that nobody waits for it."""
+        self._owner.leave()
+
+    @property
+    def _owner(self) -> Paid:
+        if self.owner is None:
+            raise LedgerError("This generation was read, and not bought.")
+        return self.owner
+
     def _take(self, tokens: list[int]) -> int:
         if len(tokens) != len(self.drafts.active()):
-            raise damaged()
+            raise LedgerError("A stored step makes no sense: it has other examples.")
         self.drafts.take(tokens)
         self.taken += 1
         return len(tokens)
@@ -144,24 +168,55 @@ def generation_progress(
         )
 
 
-def released_examples(generation: Generation, per_label: int) -> ReleasedExamples:
-    """Return a generation's complete examples and their public record.
-
-    `per_label` examples of each label were asked for.
-    """
+def released_examples(generation: Generation) -> ReleasedExamples:
+    """Return a generation's complete examples and their public record."""
     fields = generation.terms.fields
     examples = [
         {fields.text: text, fields.label: label}
         for label, text in generation.drafts.examples()
     ]
-    return ReleasedExamples.of(examples, record_of(generation, per_label))
+    return ReleasedExamples.of(examples, record_of(generation))
 
 
-def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
+def record_of(generation: Generation) -> dict[str, Any]:
     """Return the public record of a generation, as far as it has come."""
-    asking, header = generation.asking, generation.entry.header
-    terms, paid = generation.terms, generation.paid
-    is_gaussian = terms.mechanism == "gaussian"
+    budget, stored = generation.budget, generation.stored
+    record = charged_record(stored.header["record"], stored.events, budget.delta)
+    parameters = {
+        **record["parameters"],
+        "tokens_released": generation.drafts.steps,
+        "complete": generation.ended,
+    }
+    return {**record, **paid_part(budget, stored), "parameters": parameters}
+
+
+def charged_record(
+    record: Mapping[str, Any], events: tuple[Event, ...], delta: float
+) -> dict[str, Any]:
+    """Return a generation's record with what is charged for it."""
+    known = record["parameters"]
+    paid = PaidTokens.of(known["labels"], events)
+    is_gaussian = record["mechanism"] == release_name("gaussian")
+    tokens = known["max_tokens"] * known["per_label"]
+    parameters = {
+        **known,
+        "sampling_rates": paid.rates,
+        "noise_multipliers" if is_gaussian else "epsilons": paid.noise,
+        "tokens_charged": dict.fromkeys(known["labels"], tokens),
+    }
+    return {
+        **record,
+        "epsilon": compose(events, delta),
+        "delta": delta,
+        "events": [event.model_dump(mode="json") for event in events],
+        "parameters": parameters,
+    }
+
+
+def record_terms(
+    asking: PublicCalls, terms: GenerationSpec, per_label: int
+) -> dict[str, Any]:
+    """Return a generation's record as far as it is known before the charge."""
     return release_record(
         kind="examples",
         status=Status.RELEASED.value,
@@ -169,12 +224,7 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
         parameters={
             **terms.described(),
             "per_label": per_label,
-            "sampling_rates": paid.rates,
-            "label_sizes": header["sizes"],
-            "noise_multipliers" if is_gaussian else "epsilons": paid.noise,
-            "tokens_charged": terms.steps_of(per_label),
-            "tokens_released": generation.drafts.steps,
-            "complete": generation.ended,
+            "label_sizes": "counted" if terms.label_sizes is None else "declared",
         },
         unit=terms.fields.described,
         unit_key=terms.fields.unit,
@@ -182,5 +232,4 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
         neighbors=NEIGHBORS,
         model=asking.model.name,
         random=asking.random,
-        **paid_part(header),
     )

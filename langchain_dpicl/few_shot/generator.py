@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler, charges, place_of
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
@@ -23,10 +23,9 @@ from langchain_dpicl.few_shot.models.contract import NextTokenModel
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
+from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, key_of
 from langchain_dpicl.few_shot.spec import (
     GenerationSpec,
-    paid_for,
     read_labels,
     read_stop,
 )
@@ -243,17 +242,21 @@ class DPFewShotGenerator(Frozen):
         read = partial(self._order, records, per_label, resume=resume)
         order = yield in_thread(read)
         top = None
-        if not order.stored:
+        if order.stored is None:
             # The first public questions come before the charge: a model that can't do
             # what is needed costs nothing.
             top = yield from self._asking.probe(order.drafts())
-        with order.purchase.owner:
-            generation = yield from order.begin()
+        generation = yield from order.begin()
+        try:
             with generation_progress(generation, progress=progress) as advance:
                 while not generation.ended:
                     advance((yield from generation.advance(top)))
                     top = None
-        return released_examples(generation, order.per_label)
+            yield in_thread(generation.finish, shielded=True)
+        except BaseException:
+            yield in_thread(generation.leave, shielded=True)
+            raise
+        return released_examples(generation)
 
     def forecast(
         self, label_sizes: Mapping[str, int] | None = None, per_label: int = 1
@@ -304,19 +307,19 @@ class DPFewShotGenerator(Frozen):
         """
         budget = self._account()
         examples = parameters.count(per_label, "per_label")
-        store = store_of(self._asking, self._terms, budget, examples)
+        place = place_of(key_of(self._asking, self._terms, examples))
         return [
             released_examples(
                 Generation(
                     self._asking,
                     self._terms,
                     drafts_of(self._asking, self._terms, examples),
-                    entry,
-                    paid_for(entry, self._terms, examples),
-                ).followed(),
-                examples,
+                    budget,
+                    stored,
+                ).followed()
             )
-            for entry in store.entries()
+            for stored in charges(budget.ledger, budget.account)
+            if stored.key == place
         ]
 
     def _account(self) -> PrivacyBudgetHandler:

@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_dpicl.accounting import Charge, Event, Parallel
 from langchain_dpicl.common import parameters
-from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.few_shot.calibration import (
     Mechanism,
     TokenEvent,
@@ -24,7 +24,6 @@ from langchain_dpicl.few_shot.calibration import (
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.release.store import Entry, damaged
 
 MOST_LABELS = 10_000
 
@@ -110,10 +109,6 @@ class GenerationSpec:
                 raise InvalidParameterError(message)
         return rates
 
-    def steps_of(self, per_label: int) -> dict[str, int]:
-        """Return how many token steps each label pays for."""
-        return dict.fromkeys(self.labels, self.max_tokens * per_label)
-
     def charge(self, rates: Mapping[str, float], per_label: int) -> Charge:
         """Return what one generation is charged: its labels, in parallel.
 
@@ -123,14 +118,13 @@ class GenerationSpec:
             fills each branch by itself: each label has the least noise that the account
             allows it. The rule's name tells one partition from another.
         """
-        steps = self.steps_of(per_label)
         charges = [
             token_charge(
                 self.mechanism,
                 self.noise_multiplier,
                 self.epsilon,
                 sampling_rate=rates[name],
-                count=steps[name],
+                count=self.max_tokens * per_label,
             )
             for name in self.labels
         ]
@@ -139,13 +133,6 @@ class GenerationSpec:
         branches: Any = tuple(charge.parts for charge in charges)
         labels = Parallel(branches=branches, partition=self._partition())
         return Charge(name=self.release, parts=(labels,))
-
-    def by_label(self, events: tuple[Event, ...]) -> PaidTokens:
-        """Return what the tokens of each label were charged."""
-        first = events[0]
-        branches = first.branches if isinstance(first, Parallel) else (events,)
-        tokens: Any = [branch[0] for branch in branches]
-        return PaidTokens(events, dict(zip(self.labels, tokens, strict=True)))
 
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""
@@ -261,6 +248,20 @@ class PaidTokens:
     events: tuple[Event, ...] = ()
     tokens: Mapping[str, TokenEvent] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, labels: Sequence[str], events: tuple[Event, ...]) -> PaidTokens:
+        """Return what the tokens of each label were charged.
+
+        Raises:
+            LedgerError: If it is no charge of a generation of these labels.
+        """
+        with suppress(AttributeError, IndexError, ValueError):
+            first = events[0]
+            branches = first.branches if isinstance(first, Parallel) else (events,)
+            tokens: Any = [branch[0] for branch in branches]
+            return cls(events, dict(zip(labels, tokens, strict=True)))
+        raise LedgerError("A stored generation was charged for something else.")
+
     @property
     def rates(self) -> dict[str, float]:
         """Each label's sampling rate."""
@@ -270,16 +271,6 @@ class PaidTokens:
     def noise(self) -> dict[str, float]:
         """Each label's noise multiplier, or epsilon of a noisy-max step."""
         return {label: amount(event) for label, event in self.tokens.items()}
-
-
-def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> PaidTokens:
-    """Return what a stored generation was charged, if the ledger has such a charge."""
-    _, events = entry.charged()
-    with suppress(AttributeError, IndexError, ValueError):
-        paid = terms.by_label(events)
-        if terms.charge(paid.rates, per_label).fits(events):
-            return paid
-    raise damaged()
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -20,14 +20,14 @@ per-unit accounts need: eligibility depends on the unit's own documents.
 
 from __future__ import annotations
 
-from langchain_dpicl.common.units import ChargeUnits
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.groups.base import GroupSource
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.units import shard_of, shards_of
 
 __all__ = [
-    "ChargeUnits",
+    "Collect",
     "GroupSource",
     "RetrievedGroups",
     "SampledGroups",

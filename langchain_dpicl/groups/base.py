@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.units import ChargeUnits
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.terms import describe_source
@@ -33,7 +33,7 @@ class GroupSource(ABC):
     that is down costs no budget. `draw_prepared` is the private half: it touches
     records, and the chain calls it after the charge.
 
-    Under a per-unit account the chain gives `draw_prepared` a `charge_units`, and the
+    Under a per-unit account the chain gives `draw_prepared` a `collect`, and the
     source charges every eligible unit with it; see `charges_units`. Without a per-unit
     account it passes none, so a source that cannot charge units may leave the argument
     out of its signature.
@@ -92,11 +92,6 @@ class GroupSource(ABC):
         return False
 
     @property
-    def salt_fingerprint(self) -> str | None:
-        """The fingerprint of the salt that deals units to groups; None without one."""
-        return None
-
-    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
@@ -118,26 +113,26 @@ class GroupSource(ABC):
 
     @abstractmethod
     def draw_prepared(
-        self, prepared: Any, *, charge_units: ChargeUnits | None = None
+        self, prepared: Any, *, collect: Collect | None = None
     ) -> list[list[Document]]:
         """Do the private half of a draw; return the slots, which are private.
 
         Args:
             prepared: What `prepare` returned for the question.
-            charge_units: Charges units, under a per-unit account. It is called once for
+            collect: Charges units, under a per-unit account. It is called once for
                 a draw, with all eligible units. Units that do not pay are left out, as
                 if not in the corpus. None: every unit may take part.
 
         Raises:
-            InvalidParameterError: If a source that cannot charge gets a `charge_units`.
+            InvalidParameterError: If a source that cannot charge gets a `collect`.
         """
 
     async def adraw_prepared(
-        self, prepared: Any, *, charge_units: ChargeUnits | None = None
+        self, prepared: Any, *, collect: Collect | None = None
     ) -> list[list[Document]]:
         """Do the private half of a draw; the async twin of `draw_prepared`."""
         # A source that charges no units may lack the argument.
-        given = {} if charge_units is None else {"charge_units": charge_units}
+        given = {} if collect is None else {"collect": collect}
         return await asyncio.to_thread(
             partial(self.draw_prepared, prepared, **given),
         )
@@ -182,8 +177,8 @@ class GroupSource(ABC):
         )
         return slots
 
-    def _check_charging(self, charge_units: ChargeUnits | None) -> None:
-        if charge_units is not None and not self.charges_units:
+    def _check_charging(self, collect: Collect | None) -> None:
+        if collect is not None and not self.charges_units:
             raise InvalidParameterError(
                 f"This {type(self).__name__} cannot charge units one by one: who is "
                 "in a slot depends on other units or on chance. Use RetrievedGroups "

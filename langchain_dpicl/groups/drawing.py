@@ -17,7 +17,6 @@ from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.selection import payers
-from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.release.flow import Do, aresult, result
 from langchain_dpicl.sealed.embedding_calls import aembed
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
-    from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
@@ -62,14 +61,14 @@ def draw_slots(
     asked: PreparedQuestion,
     terms: RetrievalTerms,
     *,
-    charge_units: ChargeUnits | None,
+    collect: Collect | None,
     random: SecureRandom,
 ) -> list[list[Document]]:
     """Return the slots of a draw, of the index's own documents.
 
     Privacy:
         Relation: see `RetrievalTerms.relation`, for the corpus of the units that paid.
-        With a `charge_units`, eligibility to pay is a function of the unit's own
+        With a `collect`, eligibility to pay is a function of the unit's own
         documents, the question and the threshold. All eligible units are asked, before
         anything is ranked or sampled; the slots are then made of the payers'
         documents alone. A unit that can't pay therefore changes nothing, and one that
@@ -77,13 +76,11 @@ def draw_slots(
         alone, among those who paid; see `groups.sampling`.
     """
     threshold, sample = asked.threshold, _sample(terms, random)
-    if threshold is None or (
-        charge_units is None and (sample is None or index.can_sample)
-    ):
+    if threshold is None or (collect is None and (sample is None or index.can_sample)):
         # Every unit takes part: a shard's best can be found without all that pass.
         return index.top(asked.vector, terms.docs_per_group, threshold, sample)
     found = index.eligible(asked.vector, threshold)
-    paid = payers(found, np.arange(found.count), charge_units)
+    paid = payers(found, np.arange(found.count), collect)
     if sample is not None:
         paid = paid[sample.places(len(paid))]
     return found.by_shard(paid, terms.docs_per_group)
@@ -136,11 +133,6 @@ class RetrievingSource(TermedSource):
         """
         return self._terms.score_threshold is not None
 
-    @property
-    def salt_fingerprint(self) -> str:
-        """The fingerprint of the index's salt; per-unit accounts are bound to it."""
-        return salt_fingerprint(self._index.salt)
-
     def prepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the public half of a draw.
 
@@ -155,11 +147,11 @@ class RetrievingSource(TermedSource):
         return await aresult(self._preparing(question))
 
     def draw_prepared(
-        self, prepared: Any, *, charge_units: ChargeUnits | None = None
+        self, prepared: Any, *, collect: Collect | None = None
     ) -> list[list[Document]]:
         """Search; the private half of a draw.
 
-        `charge_units` is called once, with the ids of all eligible units in their own
+        `collect` is called once, with the ids of all eligible units in their own
         order, also when there are none.
 
         Returns:
@@ -168,15 +160,14 @@ class RetrievingSource(TermedSource):
 
         Raises:
             InvalidParameterError: If `prepared` comes from elsewhere, or groups without
-                a threshold get a `charge_units`.
-            LedgerError: If `charge_units` does not answer for each unit.
+                a threshold get a `collect`.
         """
-        self._check_charging(charge_units)
+        self._check_charging(collect)
         # Read once: the whole draw sees one snapshot, also while others write.
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         slots = draw_slots(
-            index, asked, self._terms, charge_units=charge_units, random=self._source
+            index, asked, self._terms, collect=collect, random=self._source
         )
         return [[shallow_copy(document) for document in slot] for slot in slots]
 

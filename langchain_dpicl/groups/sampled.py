@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
-from langchain_dpicl.common.units import ChargeUnits, canonical_unit_id
+from langchain_dpicl.common.units import Collect, canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.filtering import UnitAttributes, UnitFilter
@@ -225,20 +225,20 @@ class SampledGroups(TermedSource):
         """Do nothing; the async twin of `prepare`."""
 
     def draw_prepared(
-        self, prepared: None, *, charge_units: ChargeUnits | None = None
+        self, prepared: None, *, collect: Collect | None = None
     ) -> list[list[Document]]:
         """Sample units afresh and return their slots; `prepared` is None.
 
-        A sampled event is charged to every unit, so there is no `charge_units`: the
+        A sampled event is charged to every unit, so there is no `collect`: the
         amplification holds only while nobody knows who was in the sample.
 
         Returns:
             `n_groups` slots, some may be empty. The documents are copies.
 
         Raises:
-            InvalidParameterError: If a `charge_units` is given.
+            InvalidParameterError: If a `collect` is given.
         """
-        self._check_charging(charge_units)
+        self._check_charging(collect)
         del prepared  # a sample must not depend on the question
         return [
             [shallow_copy(document) for document in slot] for slot in self.draw_shared()

@@ -8,13 +8,11 @@ here, so each stands with its method.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-
-from langchain_dpicl.common.units import NumberedUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.filtering import UnitFilter
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.sampling import UnitSample
-    from langchain_dpicl.groups.shards import Shard, ShardIndex
+    from langchain_dpicl.groups.shards import Shard
 
 
 class EligibleUnits(Protocol):
@@ -174,7 +172,6 @@ class FoundUnits:
 
     hits: Sequence[ShardHits]  # One for each shard.
     salt: bytes  # The index's secret key, which breaks ties.
-    index: ShardIndex  # What was searched.
 
     @property
     def count(self) -> int:
@@ -194,23 +191,6 @@ class FoundUnits:
             self.hits[shard].unit_id(place)
             for shard, place in zip(shards.tolist(), own.tolist(), strict=True)
         ]
-
-    def numbered(
-        self, places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NumberedUnits]:
-        """Return some units by their numbers, and the positions in `places` of each."""
-        ranks = self.index.unit_ranks
-        numbers = ranks[self._units[places]]
-        order = np.argsort(numbers)
-        found = partial(self.unit_ids, places[order])
-        return order, NumberedUnits(self.index, len(ranks), numbers[order], found)
-
-    @cached_property
-    def _units(self) -> NDArray[np.int64]:
-        # Each eligible unit's place among all units of the index, shard by shard.
-        firsts = np.repeat(self.index.unit_starts[:-1], np.diff(self._starts))
-        units: NDArray[np.int64] = np.concatenate([hits.units for hits in self.hits])
-        return units + firsts
 
     def by_shard(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
         """Return for each shard the n best documents of some units, best first."""

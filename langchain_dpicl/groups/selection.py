@@ -9,18 +9,14 @@ deterministic.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl.errors import LedgerError
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.search import EligibleUnits
     from langchain_dpicl.mechanisms.random import SecureRandom
 
@@ -100,54 +96,22 @@ def deal(
 
 
 def payers(
-    found: EligibleUnits, places: NDArray[np.int64], charge_units: ChargeUnits | None
+    found: EligibleUnits, places: NDArray[np.int64], collect: Collect | None
 ) -> NDArray[np.int64]:
     """Charge some eligible units; return the places of those that paid, in their order.
 
-    `charge_units` is called exactly once, also with nobody to charge, so that the
-    ledger is asked on every path; None means that the whole corpus was charged. The ids
-    are sorted (those of an index of ours, shard by shard), so that their order says
-    nothing about scores or insertion. An answer other
-    than one boolean for each id raises a `LedgerError`: nobody takes part if it is not
-    known who paid.
+    `collect` is called exactly once, also with nobody to charge, so that the ledger is
+    asked on every path; None means that the whole corpus was charged. The ids are
+    sorted, so that their order says nothing about scores or insertion.
 
     Privacy:
         Whether a unit pays is a function of its own balance. What is asked of a unit
         and what it answers says nothing about anybody else.
     """
-    if charge_units is None:
+    if collect is None:
         return places
-    order, unit_ids = _in_neutral_order(found, places)
-    paid = np.zeros(len(places), bool)
-    paid[order] = _answers(charge_units, unit_ids)
-    return places[paid]
-
-
-def _in_neutral_order(
-    found: EligibleUnits, places: NDArray[np.int64]
-) -> tuple[Any, Sequence[str]]:
-    if (numbered := getattr(found, "numbered", None)) is not None:
-        pair: tuple[Any, Sequence[str]] = numbered(places)
-        return pair
     unit_ids = found.unit_ids(places)
-    order = sorted(range(len(unit_ids)), key=unit_ids.__getitem__)
-    return order, [unit_ids[position] for position in order]
-
-
-def _answers(charge_units: ChargeUnits, unit_ids: Sequence[str]) -> NDArray[np.bool_]:
-    given: Any = charge_units(unit_ids)
-    try:
-        paid = list(given)
-    except TypeError:
-        paid = None
-    if (
-        paid is None
-        or len(paid) != len(unit_ids)
-        or not all(isinstance(one, bool | np.bool_) for one in paid)
-    ):
-        # The message has neither number: both are private.
-        raise LedgerError(
-            "The ledger did not answer for each unit that was to be charged whether "
-            "it paid; nothing was released."
-        )
-    return np.array(paid, bool)
+    paid = collect(sorted(unit_ids))
+    pays = np.array([unit_id in paid for unit_id in unit_ids], bool)
+    payers: NDArray[np.int64] = places[pays]
+    return payers

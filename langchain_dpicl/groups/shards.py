@@ -61,14 +61,6 @@ class Shard:
     # Digests already computed, by row: boilerplate repeats, and ties with itself.
     _tie_keys: dict[int, bytes] = field(default_factory=dict)
 
-    @cached_property
-    def unit_ranks(self) -> NDArray[np.int64]:
-        """For each of `unit_ids`, how many others stand before it in the alphabet."""
-        ranks = np.empty(len(self.unit_ids), np.int64)
-        order = sorted(range(len(ranks)), key=self.unit_ids.__getitem__)
-        ranks[order] = np.arange(len(ranks))
-        return ranks
-
     def vectors(self) -> Vectors:
         """Return the vectors, shape (rows, dimension): a view, not to be written."""
         return self.index.rows
@@ -194,8 +186,6 @@ class ShardIndex:
     # Whose documents are searched; None: everybody's. It hides no unit from the other
     # methods, which are the operator's.
     only: UnitFilter | None = None
-    # The index of everybody of which this is a part: it numbers the units of both.
-    whole: ShardIndex | None = None
 
     @classmethod
     def from_vectors(
@@ -243,18 +233,18 @@ class ShardIndex:
                     taken(documents, rows),
                     [unit_ids[row] for row in rows],
                 )
-        return replace(self, shards=tuple(shards), whole=None)
+        return replace(self, shards=tuple(shards))
 
     def where(self, only: UnitFilter) -> ShardIndex:
         """Return this index with its search limited to the units that match."""
-        return replace(self, only=only, whole=self.whole or self)
+        return replace(self, only=only)
 
     def without(self, unit_id: str) -> ShardIndex:
         """Return this index without a unit, which may be unknown."""
         number = keyed_slot(self.salt, unit_id, len(self.shards))
         shard = self.shards[number].without(unit_id)
         shards = (*self.shards[:number], shard, *self.shards[number + 1 :])
-        return replace(self, shards=shards, whole=None)
+        return replace(self, shards=shards)
 
     def documents_of(self, unit_id: str) -> list[Document]:
         """Return a unit's documents; none where the unit is unknown."""
@@ -271,17 +261,6 @@ class ShardIndex:
         """How many units are in all shards before each, and in all."""
         counts = [len(shard.unit_ids) for shard in self.shards]
         return np.cumsum([0, *counts], dtype=np.int64)
-
-    @cached_property
-    def unit_ranks(self) -> NDArray[np.int64]:
-        """For each unit, shard by shard, a number of its own from 0 on.
-
-        Units are numbered by shard, and in a shard by their ids: a number says nothing
-        about insertion.
-        """
-        pairs = zip(self.shards, self.unit_starts.tolist(), strict=False)
-        ranks = [shard.unit_ranks + start for shard, start in pairs]
-        return np.concatenate(ranks)
 
     @property
     def n_documents(self) -> int:
@@ -330,7 +309,7 @@ class ShardIndex:
         hits = self._each(
             lambda shard, only: shard.hits(vector, threshold, only), self._searched()
         )
-        return FoundUnits(hits, self.salt, self.whole or self)
+        return FoundUnits(hits, self.salt)
 
     def _searched(self, sample: UnitSample | None = None) -> list[_Rows]:
         """Return for each shard the rows of the units that match and are sampled."""

@@ -35,8 +35,6 @@ def new_salt() -> bytes:
 def salt_fingerprint(salt: bytes) -> str:
     """Return what tells one salt from another: public, and says nothing of the salt.
 
-    A per-unit account of a corpus keeps it in the ledger (`Ledger.bind_salt`).
-
     Example:
         >>> salt_fingerprint(b"a" * 32) == salt_fingerprint(b"b" * 32)
         False

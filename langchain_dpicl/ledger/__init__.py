@@ -1,55 +1,26 @@
 """The durable record of what every account promised and what it has spent.
 
-`Ledger` is the contract; `SQLLedger` keeps it in SQLite or PostgreSQL, `MemoryLedger`
-in this process for tests and notebooks. `open_ledger` turns what a user passes as
-`ledger=` into one of them; `backup_ledger` copies a SQLite ledger while it is in use.
-SQLAlchemy is loaded only when a SQL ledger is opened.
+`Ledger` keeps it in SQLite or PostgreSQL, or in memory for tests and notebooks.
+`open_ledger` turns what a user passes as `ledger=` into one; `backup_ledger` copies a
+SQLite ledger while it is in use.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from langchain_dpicl.ledger.base import (
-    AccountState,
-    AccountTerms,
-    Charge,
-    Ledger,
-    Plan,
-)
+from langchain_dpicl.ledger.backup import backup_ledger
+from langchain_dpicl.ledger.book import Book
 from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms
-from langchain_dpicl.ledger.memory import MemoryLedger
-from langchain_dpicl.ledger.opening import open_ledger
-from langchain_dpicl.ledger.periods import next_period, parse_period
-
-if TYPE_CHECKING:
-    from langchain_dpicl.ledger.sql.backup import backup_ledger
-    from langchain_dpicl.ledger.sql.ledger import SQLLedger
+from langchain_dpicl.ledger.ledger import Ledger, new_ledger, open_ledger
+from langchain_dpicl.ledger.terms import AccountTerms, Head, Plan, next_period
 
 __all__ = [
-    "AccountState",
     "AccountTerms",
-    "Charge",
+    "Book",
     "CorpusState",
     "CorpusTerms",
+    "Head",
     "Ledger",
-    "MemoryLedger",
     "Plan",
-    "SQLLedger",
     "backup_ledger",
+    "new_ledger",
     "next_period",
     "open_ledger",
-    "parse_period",
 ]
-
-_LAZY = {
-    "SQLLedger": "sql.ledger",
-    "backup_ledger": "sql.backup",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

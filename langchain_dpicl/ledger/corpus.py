@@ -10,12 +10,12 @@ closing. Without a window, or without an end, it counts for ever. An account wit
 charge, such as one whose first release was refused, counts for nothing.
 
 Time:
-    The *ledger's time* is the database's, and never goes back: each corpus keeps the
-    last time that was seen, and the time of an event is the later one of that and of
-    what the database says. Opening, charging and closing an account hold the corpus's
-    row, so that these events of a corpus are in one order, and their times with them.
-    A release counts for the time of its charge: what `resume=` gives later was paid
-    for then.
+    The *ledger's time* is the database's, and never goes back: the time of an event is
+    the later one of what the database says and of the last times in the corpus's books,
+    which are read first. Opening an account and its first charge hold the corpus's row
+    alone, other charges and a closing hold it shared, so that these events of a corpus
+    are in one order as far as they count for each other. A release counts for the time
+    of its charge: what is given again later was paid for then.
 
 Theorem:
     Take any `window_days` days of the ledger's time, fixed beforehand. What the
@@ -63,102 +63,66 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
 
-from langchain_dpicl.common import parameters
+from pydantic import Field
+
+from langchain_dpicl.accounting.events import Positive
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
-    LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger.base import (
-    AccountState,
+from langchain_dpicl.ledger.terms import (
+    DAY,
+    NO_LIMIT,
     AccountTerms,
-    Plan,
-    differences,
+    Delta,
+    Name,
+    minute,
+    next_period,
+    require_same,
+    span_of,
 )
-from langchain_dpicl.ledger.charging import require_name
-from langchain_dpicl.ledger.periods import next_period, parse_period
+from langchain_dpicl.public import Public
 
-_MOST_DAYS = 36_525
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.book import Book
+
 _MOST_NAMES = 10
-Amount = tuple[Fraction, Fraction]
 
 
-@dataclass(frozen=True)
-class CorpusTerms:
+class CorpusTerms(Public):
     """What the operator promises the people of a corpus, whatever accounts there are.
 
-    Attributes:
-        name: The corpus's name, unique in its ledger.
-        unit_key: The metadata key that names the protected unit in all of its accounts;
-            None where each record is a unit of its own.
-        epsilon: The cap on the sum of the accounts' epsilons.
-        delta: The cap on the sum of their deltas.
-        window_days: Within how many days the cap holds; None is for ever.
-
     Raises:
-        InvalidParameterError: If one of them is out of its range.
-        LedgerError: If the name can't be used.
+        InvalidParameterError: If a field is out of its range.
 
     Example:
         >>> CorpusTerms("clinic", "patient", epsilon=24, delta=3e-6).window_days is None
         True
     """
 
-    name: str
+    name: Name
+    """Name of the corpus, unique in its ledger."""
+
     unit_key: str | None
-    epsilon: float
-    delta: float
-    window_days: int | None = None
+    """The metadata key that names the protected unit in all of its accounts; None where
+    each record is a unit of its own."""
 
-    def __post_init__(self) -> None:
-        """Check the terms."""
-        require_name(self.name)
-        if self.unit_key is not None and not isinstance(self.unit_key, str):
-            raise InvalidParameterError("unit_key must be a metadata key, or None.")
-        parameters.epsilon(self.epsilon)
-        parameters.delta(self.delta)
-        days = self.window_days
-        if days is not None and parameters.count(days, "days") > _MOST_DAYS:
-            raise InvalidParameterError(
-                f"window_days must be at most {_MOST_DAYS}; None is for ever."
-            )
+    epsilon: Positive
+    """The cap on the sum of the accounts' epsilons."""
 
-    def require_same(self, stored: CorpusTerms) -> None:
-        """Refuse to use a corpus under other terms than it was created with."""
-        if differing := differences(self, stored):
-            raise PlanMismatchError(
-                f"Corpus {self.name!r} is there with other terms: "
-                f"{differing}. What was promised to its people can't be "
-                "changed: use the stored terms."
-            )
+    delta: Delta
+    """The cap on the sum of their deltas."""
 
-    def require_possible(self, terms: AccountTerms) -> None:
-        """Refuse an account that would have no room in the empty corpus.
+    window_days: Annotated[int, Field(ge=1, le=36_525)] | None = None
+    """Within how many days the cap holds; None is for ever."""
 
-        Raises:
-            BudgetExhaustedError: If it alone is more than the cap.
-            InvalidParameterError: If its terms can't be those of a corpus's account.
-            LedgerError: Likewise.
-        """
-        require_name(terms.name)
-        require_corpus_terms(terms)
-        CorpusState(self, datetime.now(timezone.utc)).require_room(terms)
-
-    def require_unit(self, account: str, plan: Plan) -> None:
-        """Refuse a plan for another kind of unit than the corpus's."""
-        key = plan.template.get("unit_key")
-        if key != self.unit_key:
-            raise PlanMismatchError(
-                f"Account {account!r} can't be used for releases about the unit "
-                f"{key!r}: corpus {self.name!r} protects {self.unit_key!r}. Ask a "
-                "source of groups, or release a table, with that unit_key; or open the "
-                "account in another corpus."
-            )
+    def __init__(self, name: str, unit_key: str | None, **terms: Any) -> None:
+        super().__init__(name=name, unit_key=unit_key, **terms)
 
     @property
     def promise(self) -> str:
@@ -167,38 +131,63 @@ class CorpusTerms:
         when = "for ever" if window is None else f"within any {window} days"
         return f"epsilon {self.epsilon:g} and delta {self.delta:g} {when}"
 
+    def require_same(self, stored: str) -> None:
+        """Refuse to use a corpus under other terms than it was created with.
+
+        Raises:
+            PlanMismatchError: If a field differs.
+        """
+        require_same(
+            self,
+            stored,
+            f"Corpus {self.name!r} is there",
+            "What was promised to its people can't be changed: use the stored terms.",
+        )
+
+    def require_unit_key(self, account: str, unit_key: str | None) -> None:
+        """Refuse a release about another kind of unit than the corpus's.
+
+        Raises:
+            PlanMismatchError: If its unit is another one.
+        """
+        if unit_key != self.unit_key:
+            raise PlanMismatchError(
+                f"Account {account!r} can't be used for releases about the unit "
+                f"{unit_key!r}: corpus {self.name!r} protects {self.unit_key!r}. Ask a "
+                "source of groups, or release a table, with that unit_key; or open the "
+                "account in another corpus."
+            )
+
 
 @dataclass(frozen=True)
 class CorpusState:
-    """A corpus as the ledger holds it.
-
-    Attributes:
-        terms: What was promised.
-        at: The ledger's time.
-        accounts: Its accounts, in the order of their opening.
-    """
+    """A corpus as the ledger holds it."""
 
     terms: CorpusTerms
-    at: datetime
-    accounts: tuple[AccountState, ...] = ()
+    """What was promised."""
+
+    at: int
+    """The ledger's time, in microseconds."""
+
+    accounts: tuple[Book, ...] = ()
+    """Its accounts, in the order of their opening."""
 
     @property
-    def counted(self) -> tuple[AccountState, ...]:
+    def counted(self) -> tuple[Book, ...]:
         """The accounts that count now: each from its first charge on."""
-        return tuple(one for one in self.accounts if self._counts(one))
+        return tuple(book for book in self.accounts if self._counts(book))
 
     @property
     def committed(self) -> tuple[float, float]:
         """The epsilon and delta of the accounts that count now, summed."""
-        epsilon, delta = _sum(one.terms for one in self.counted)
+        epsilon, delta = _sum(book.account for book in self.counted)
         return float(epsilon), float(delta)
 
-    def counts_until(self, account: AccountState) -> datetime | None:
+    def counts_until(self, book: Book) -> int | None:
         """Return the last moment at which an account counts; None is for ever."""
-        end, window = _last_charge(account), self.terms.window_days
-        if end is None or window is None:
-            return None
-        return end + timedelta(days=window)
+        end = min(book.account.span[1], book.closed_at or NO_LIMIT)
+        window = self.terms.window_days
+        return None if end == NO_LIMIT or window is None else end + window * DAY
 
     def require_opening(self, terms: AccountTerms) -> None:
         """Refuse to open an account that could not be charged.
@@ -206,10 +195,10 @@ class CorpusState:
         Raises:
             BudgetExhaustedError: If the cap has no room for it, or its period is over.
         """
-        if terms.span is not None and terms.span.end <= self.at:
+        if terms.span[1] <= self.at:
             raise BudgetExhaustedError(
                 f"Account {terms.name!r} can't be opened: its period {terms.period} is "
-                f"over, for the ledger's time is {_minute(self.at)}."
+                f"over, for the ledger's time is {minute(self.at)}."
             )
         self.require_room(terms)
 
@@ -219,131 +208,85 @@ class CorpusState:
         Raises:
             BudgetExhaustedError: If its terms and those that count pass the cap.
         """
-        held = {one.terms.name: self.counts_until(one) for one in self.counted}
-        if self._fits(terms, held):
+        counted = self.counted
+        if self._fits([terms, *(book.account for book in counted)]):
             return
-        ends = sorted({end for end in held.values() if end is not None})
-        room = (
-            end
-            for end in ends
-            if self._fits(terms, [n for n, u in held.items() if u is None or u > end])
-        )
-        first = next(room, None)
-        names = ", ".join(repr(name) for name in list(held)[:_MOST_NAMES])
-        more = len(held) - _MOST_NAMES
+        names = ", ".join(repr(book.name) for book in counted[:_MOST_NAMES])
+        more = len(counted) - _MOST_NAMES
         epsilon, delta = self.committed
         raise BudgetExhaustedError(
             f"Account {terms.name!r} (epsilon {terms.epsilon:g}, delta "
             f"{terms.delta:g}) has no room: corpus {self.terms.name!r} has a cap of "
-            f"{self.terms.promise}, and {len(held)} accounts ({names}"
+            f"{self.terms.promise}, and {len(counted)} accounts ({names}"
             f"{f' and {more} more' if more > 0 else ''}) have committed epsilon "
-            f"{epsilon:g} and delta {delta:g} of it. "
-            + (
-                "There will never be room, for they count for ever."
-                if first is None and self._fits(terms, ())
-                else "It alone is more than the cap."
-                if first is None
-                else f"There is room after {_minute(first)}."
-            )
+            f"{epsilon:g} and delta {delta:g} of it. {self._when(terms)}"
         )
 
-    def require_room_for_first(self, account: AccountState) -> None:
-        """Refuse an account's first charge, at the very time that the charge will have.
+    def _when(self, terms: AccountTerms) -> str:
+        """Return from when on there is room."""
+        if not self._fits([terms]):
+            return "It alone is more than the cap."
+        held = [(book.account, self.counts_until(book)) for book in self.counted]
+        for end in sorted({until for _, until in held if until is not None}):
+            rest = (other for other, until in held if until is None or until > end)
+            if self._fits([terms, *rest]):
+                return f"There is room after {minute(end)}."
+        return "There will never be room, for they count for ever."
 
-        Raises:
-            BudgetExhaustedError: If the cap has no room for the account then.
-        """
-        replace(self, at=account.at or self.at).require_room(account.terms)
+    def _counts(self, book: Book) -> bool:
+        until = self.counts_until(book)
+        return book.used > 0 and (until is None or self.at <= until)
 
-    def _counts(self, account: AccountState) -> bool:
-        until = self.counts_until(account)
-        return account.used > 0 and (until is None or self.at <= until)
-
-    def _fits(self, terms: AccountTerms, held: Iterable[str]) -> bool:
-        names = set(held)
-        others = (one.terms for one in self.accounts if one.terms.name in names)
-        epsilon, delta = _sum([terms, *others])
-        cap = _exact(self.terms.epsilon), _exact(self.terms.delta)
-        return epsilon <= cap[0] and delta <= cap[1]
+    def _fits(self, terms: Iterable[AccountTerms]) -> bool:
+        epsilon, delta = _sum(terms)
+        cap = self.terms
+        return epsilon <= _exact(cap.epsilon) and delta <= _exact(cap.delta)
 
 
-def renewed(terms: AccountTerms, at: datetime | None) -> AccountTerms:
+def renewed(terms: AccountTerms, at: int) -> AccountTerms:
     """Return the terms of the account that follows: the next period that is not over.
 
+    Args:
+        terms: Those of an account with a period.
+        at: The ledger's time, in microseconds.
+
     Raises:
-        InvalidParameterError: If the account has no corpus or no period.
+        InvalidParameterError: If the account has no period.
 
     Example:
-        >>> from datetime import timezone
         >>> old = AccountTerms(
-        ...     "clinic/2026-11", 8.0, 1e-6, 20, corpus="clinic", period="2026-11"
+        ...     name="clinic/2026-11",
+        ...     epsilon=8,
+        ...     delta=1e-6,
+        ...     queries=20,
+        ...     corpus="clinic",
+        ...     period="2026-11",
         ... )
-        >>> renewed(old, datetime(2026, 11, 30, tzinfo=timezone.utc)).name
+        >>> renewed(old, at=0).name
         'clinic/2026-12'
     """
-    if terms.corpus is None or terms.period is None or at is None:
+    if terms.period is None:
         raise InvalidParameterError(
             f"Account {terms.name!r} has no period, so that none follows it. Open one "
             "with corpus= and period=."
         )
     period = next_period(terms.period)
-    while parse_period(period).end <= at:
+    while span_of(period)[1] <= at:
         period = next_period(period)
     name = (
         terms.name.replace(terms.period, period)
         if terms.period in terms.name
         else f"{terms.name}/{period}"
     )
-    return replace(terms, name=name, period=period)
+    return terms.model_copy(update={"name": name, "period": period})
 
 
-def require_corpus_terms(terms: AccountTerms) -> AccountTerms:
-    """Refuse a period without a corpus, whose time decides, and a blank purpose.
-
-    Raises:
-        LedgerError: If there is one.
-        InvalidParameterError: If the period can't be read.
-    """
-    if terms.corpus is None and terms.period is not None:
-        raise LedgerError(
-            f"Account {terms.name!r} has a period and no corpus. Name the corpus, by "
-            "whose time the period begins and ends."
-        )
-    purpose = terms.purpose
-    if purpose is not None and not (isinstance(purpose, str) and purpose.isprintable()):
-        raise LedgerError("An account's purpose must be a printable string.")
-    if terms.corpus is not None:
-        parameters.epsilon(terms.epsilon)
-        parameters.delta(terms.delta)
-    return replace(terms, period=None if terms.span is None else terms.span.text)
-
-
-def unknown_corpus(name: str) -> LedgerError:
-    """Return the error for a corpus that the ledger does not hold."""
-    return LedgerError(
-        f"The ledger holds no corpus {name!r}. Is the name right ('dpicl ledger "
-        "corpora' shows them)? corpus=CorpusTerms(...) creates one with its cap."
-    )
-
-
-def _last_charge(account: AccountState) -> datetime | None:
-    """Return when an account can't be charged any more; None is never."""
-    span, closed_at = account.terms.span, account.closed_at
-    if span is None or closed_at is None:
-        return closed_at if span is None else span.end
-    return min(span.end, closed_at)
-
-
-def _sum(terms: Iterable[AccountTerms]) -> Amount:
+def _sum(terms: Iterable[AccountTerms]) -> tuple[Fraction, Fraction]:
     """Add up as people do, in decimals: three times 0.1 is 0.3."""
     held = list(terms)
-    epsilon = sum((_exact(one.epsilon) for one in held), Fraction())
-    return epsilon, sum((_exact(one.delta) for one in held), Fraction())
+    epsilon = sum((_exact(account.epsilon) for account in held), Fraction())
+    return epsilon, sum((_exact(account.delta) for account in held), Fraction())
 
 
 def _exact(number: float) -> Fraction:
     return Fraction(repr(float(number)))
-
-
-def _minute(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -7,6 +7,7 @@ caller vouches that no person's records reached more than one of the candidates.
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import (
-    PaidCharge,
+    Paid,
     PrivacyBudgetHandler,
+    Purchase,
     check_budget,
     find_budget,
 )
@@ -38,6 +40,8 @@ from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.release.buying import bought
+from langchain_dpicl.release.flow import aresult
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
 
 Reading = Literal["answer", "loose", "nothing", "unreadable"]
@@ -67,7 +71,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
 
     Privacy:
         `release` is the only place where a slot's text is read. It runs in the sealed
-        region, draws with the events of a `PaidCharge`, which exists only after the
+        region, draws the noise that a `Paid` states, which exists only after the
         charge is durable, and returns an `Outcome`, all of which may be shown.
     """
 
@@ -184,7 +188,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -203,7 +207,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -330,36 +334,33 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         return self.slot_count
 
     def _parse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget = self._payer(callbacks)
-        prepared = self.prepare(PublicInput())
-        count = self._public_count(result.value)
-        paid = budget.charge(self.charge())
-        outcome = run_sealed(
-            lambda: self.release(
-                [answered(candidate.text) for candidate in result.value],
-                paid=paid,
-                relation=self.relation,
-                slot_count=count or 1,
-                prepared=prepared,
-            )
-        )
-        return self._say(outcome)
+        budget, terms = self._payer(callbacks), self._terms(result)
+        terms["prepared"] = self.prepare(PublicInput())
+        with budget.buy(self.charge()) as paid:
+
+            def merge() -> Outcome:
+                slots = [answered(candidate.text) for candidate in result.value]
+                outcome = self.release(slots, paid=paid, **terms)
+                return Outcome.from_dict(paid.once(outcome.to_dict))
+
+            return self._say(run_sealed(merge))
 
     async def _aparse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget = self._payer(callbacks)
-        prepared = await self.aprepare(PublicInput())
+        budget, terms = self._payer(callbacks), self._terms(result)
+        terms["prepared"] = await self.aprepare(PublicInput())
+        with await aresult(bought(Purchase(budget, self.charge()))) as paid:
+
+            async def merge() -> Outcome:
+                slots = [answered(candidate.text) for candidate in result.value]
+                outcome = await self.arelease(slots, paid=paid, **terms)
+                stored = await asyncio.to_thread(paid.once, outcome.to_dict)
+                return Outcome.from_dict(stored)
+
+            return self._say(await arun_sealed(merge))
+
+    def _terms(self, result: Hidden[list[Generation]]) -> dict[str, Any]:
         count = self._public_count(result.value)
-        paid = await budget.acharge(self.charge())
-        outcome = await arun_sealed(
-            lambda: self.arelease(
-                [answered(candidate.text) for candidate in result.value],
-                paid=paid,
-                relation=self.relation,
-                slot_count=count or 1,
-                prepared=prepared,
-            )
-        )
-        return self._say(outcome)
+        return {"relation": self.relation, "slot_count": count or 1}
 
     def _payer(self, callbacks: Any) -> PrivacyBudgetHandler:
         return find_budget(self.budget, callbacks)

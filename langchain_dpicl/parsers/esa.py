@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import (
     CALLS_FAILED,
@@ -219,7 +219,7 @@ class ESAOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: Candidates,

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge, Exponential
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT
@@ -131,7 +131,7 @@ class KSAJointOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],

@@ -10,7 +10,7 @@ from pydantic import Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_PROMPT
@@ -112,7 +112,7 @@ class KSAPTROutputParser(KeywordOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],

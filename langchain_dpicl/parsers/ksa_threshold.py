@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
@@ -91,7 +91,7 @@ class KSAThresholdOutputParser(KeywordOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Charge, Gaussian
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import NO_OPTION, Outcome, Status
 from langchain_dpicl.common.prompts import (
@@ -213,7 +213,7 @@ class VoteOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge,
+        paid: Paid,
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],

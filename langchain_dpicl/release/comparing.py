@@ -1,9 +1,8 @@
 """A record, compared field by field with what the ledger stored beside its charge.
 
-The ledger keeps the header of a release, which has the record as far as it was known
-before the draw, and the draw. A table's record, statistics and sentences are computed
-anew from these. An answer without a cache has nothing beside its charge. What the
-ledger does not have is named, and never taken for right.
+The ledger keeps the record of a release as far as it was known before the charge, what
+was charged, and the draw. A table's record, statistics and sentences are computed anew
+from these. What the ledger does not have is named, and never taken for right.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.budget import Stored
+from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.ledger import Ledger
-from langchain_dpicl.ledger.base import AccountState
-from langchain_dpicl.release.record import paid_part
-from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
+from langchain_dpicl.ledger import AccountTerms
+from langchain_dpicl.release.record import damaged, noise_of
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -50,7 +47,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, repr=False)
-class Stored:
+class StoredRecord:
     """What a ledger stored beside one charge.
 
     Attributes:
@@ -62,31 +59,32 @@ class Stored:
     statistics: NoisyStatistics | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], ledger: Ledger, charge: int) -> Stored:
+    def of(
+        cls, record: Mapping[str, Any], stored: Stored, delta: float
+    ) -> StoredRecord:
         """Return what is stored beside a charge of the account that a record names.
 
+        Args:
+            record: The record.
+            stored: The charge.
+            delta: The account's delta, at which costs are stated.
+
         Raises:
-            LedgerError: If the ledger can't be read, or what is stored makes no sense.
+            LedgerError: If what is stored makes no sense.
         """
-        name = record["account"]["name"]
-        found = next((r for r in ledger.releases(name) if r.charge == charge), None)
-        if found is None:
+        known = stored.header.get("record")
+        if known is None:
             return cls()
-        header = read(found.header)
-        known = header.get("record") if isinstance(header, dict) else None
         if not isinstance(known, dict):
             raise damaged()
-        # Of the account only its charges are read.
-        account: Any = SimpleNamespace(ledger=ledger, account=name)
-        entry = Entry(
-            ReleaseStore(account, found.kind, ""), charge, header, found.steps
-        )
-        entry.charged()
         if known.get("kind") == "answer":
-            return cls(_answer(record, entry))
+            return cls(_answer(record, stored))
         if known.get("kind") == "examples":
-            return cls({**known, **paid_part(header)})
-        return _table(record, entry) if found.steps else cls()
+            # It brings the parsers and models; answers need none of them.
+            from langchain_dpicl.few_shot.generation import charged_record
+
+            return cls(_paid(charged_record(known, stored.events, delta), stored))
+        return _table(record, stored, delta) if stored.values else cls()
 
     def compared(
         self, record: Mapping[str, Any], known: Mapping[str, Any]
@@ -136,82 +134,79 @@ class Stored:
         return {_about(one.metadata): one for one in made}
 
 
-def account_says(record: Mapping[str, Any], state: AccountState) -> dict[str, Any]:
+def account_says(
+    record: Mapping[str, Any], terms: AccountTerms, unit_key: str | None
+) -> dict[str, Any]:
     """Return the fields of a record that account and charge have confirmed.
 
     What a caller has compared by itself is as the record has it.
+
+    Args:
+        record: The record.
+        terms: The account's terms.
+        unit_key: The unit that the account protects.
     """
     names = ["version", "charge", "events"]
     if (record["epsilon"] is None) == (record["delta"] is None):
         names += ["epsilon", "delta"]
-    found = {name: record[name] for name in names if name in record}
-    if state.plan is not None:
-        found["unit_key"] = state.plan.template.get("unit_key")
-    found["account"] = {n: v for n, v in record["account"].items() if n in _ACCOUNT}
-    return found
+    known = {name: record[name] for name in names if name in record}
+    stated = record["account"]
+    account = {name: getattr(terms, name) for name in _ACCOUNT if name in stated}
+    return {**known, "unit_key": unit_key, "account": account}
 
 
 def _about(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(str(metadata.get(name)) for name in ("of", "by", "value", "status"))
 
 
-def _answer(record: Mapping[str, Any], entry: Entry) -> Mapping[str, Any]:
+def _answer(record: Mapping[str, Any], stored: Stored) -> Mapping[str, Any]:
     """Return the record of an answer, with what was drawn for it."""
     is_again = record["charge"] is None
-    # An answer that is given again has charge, events and account of its own. The
-    # record of another one is made anew when it is given.
-    own = ("charge", "events", "account") if is_again else ("created",)
-    known = entry.header["record"]
-    found = {name: one for name, one in known.items() if name not in own}
-    for name in ("status", "keywords", "ranking"):
-        del found[name]
-    # What closes a charge is null.
-    if entry.steps and (drawn := read(entry.steps[0])) is not None:
-        found.update(_drawn(record, known["details"], drawn, entry.charge))
-    return found
-
-
-def _drawn(
-    record: Mapping[str, Any],
-    details: Mapping[str, Any],
-    outcome: Mapping[str, Any],
-    charge: int,
-) -> dict[str, Any]:
-    """Return the fields of an answer's record that follow from its draw."""
-    is_released = outcome["status"] == Status.RELEASED.value and (
-        outcome["text"] is not None or outcome["keywords"]
+    # An answer that is given again has charge, events and account of its own.
+    free = {"charge", "events", "account", "status", "keywords", "ranking"}
+    terms = stored.header["record"]
+    known = {name: value for name, value in terms.items() if name not in free}
+    known["parameters"] = {**terms["parameters"], **noise_of(stored.events)}
+    if not stored.values:
+        return known
+    outcome = Outcome.from_dict(stored.values[0])
+    details = {**terms["details"], **outcome.details}
+    is_released = outcome.status is Status.RELEASED and bool(
+        outcome.text is not None or outcome.keywords
     )
-    found = {
-        "keywords": outcome["keywords"],
-        "ranking": outcome["ranking"],
-        "details": {**details, **outcome["details"]},
-    }
-    is_again = "first" in (record.get("details") or ())
     status = record["status"]
+    if is_again:
+        first = Status.RELEASED.value if is_released else status
+        details["first"] = {"status": first, "charge": stored.charge}
     if is_released:
-        found["status"] = "cached" if is_again else "released"
+        status = (Status.CACHED if is_again else Status.RELEASED).value
     elif status not in ("fallback", "abstained"):
         # Which of the two is the chain's to say, and is not compared.
-        found["status"] = "fallback"
-    if is_again:
-        first = "released" if is_released else status
-        found["details"]["first"] = {"status": first, "charge": charge}
-    return found
+        status = "fallback"
+    drawn = {"keywords": [*outcome.keywords], "ranking": [*outcome.ranking]}
+    return {**known, **drawn, "details": details, "status": status}
 
 
-def _table(record: Mapping[str, Any], entry: Entry) -> Stored:
+def _paid(record: Mapping[str, Any], stored: Stored) -> dict[str, Any]:
+    """Return a record with its charge, and without the account: that is asked alone."""
+    known = {name: value for name, value in record.items() if name != "account"}
+    return {**known, "charge": stored.charge}
+
+
+def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRecord:
     """Return a table's record and statistics, computed from what is stored."""
     # They bring the readers of rows; answers need none of them.
     from langchain_dpicl.tabular.gdp import release, terms
     from langchain_dpicl.tabular.ldp import collecting
 
-    known = entry.header["record"]
+    known = stored.header["record"]
     random = {"random": known["random"]} if "random" in known else {}
     if known["mechanism"] == terms.MECHANISM:
-        statistics, found = release.stored_release(entry)
-        return Stored({**found, **random}, statistics)
+        statistics, found = release.stored_release(stored, delta)
+        return StoredRecord({**_paid(found, stored), **random}, statistics)
     model = record["parameters"].get("model")
-    return Stored({**collecting.stored_collection(entry, model).record, **random})
+    found = collecting.stored_collection(stored, model).record
+    return StoredRecord({**_paid(found, stored), **random})
 
 
 def _compared(

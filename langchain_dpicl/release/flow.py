@@ -25,6 +25,8 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -35,6 +37,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -65,7 +68,12 @@ class Each:
     handed_on: list[Any] = field(default_factory=list)
 
 
-def in_thread(call: Callable[[], Any], *, shielded: bool = False) -> Do:
+def in_thread(
+    call: Callable[[], T],
+    *,
+    shielded: bool = False,
+    lost: Callable[[T], Any] | None = None,
+) -> Do:
     """Return a blocking call that runs in a thread where the caller awaits.
 
     Args:
@@ -73,12 +81,40 @@ def in_thread(call: Callable[[], Any], *, shielded: bool = False) -> Do:
         shielded: Whether it runs to its end also where the caller is canceled, as the
             blocking form does: for what must be written. Its result must be public,
             as it is the result of a task, which asyncio's debug mode logs.
+        lost: Called with the result, if the caller was canceled before it had it.
     """
+    lock, results = threading.Lock(), list[T]()
+    is_canceled = False
 
-    async def awaiting() -> Any:
-        return await asyncio.to_thread(call)
+    def work() -> T:
+        result = call()
+        with lock:
+            results.append(result)
+            is_lost = is_canceled and lost is not None
+        if is_lost:
+            lost(result)  # type: ignore[misc]
+        return result
 
-    return Do(call, (lambda: asyncio.shield(awaiting())) if shielded else awaiting)
+    async def awaiting() -> T:
+        return await asyncio.to_thread(work)
+
+    async def shielding() -> T:
+        nonlocal is_canceled
+        try:
+            return await asyncio.shield(awaiting())
+        except asyncio.CancelledError:
+            with lock:
+                is_canceled = True
+            if results and lost is not None:
+                lost(results[0])
+            raise
+
+    return Do(call, shielding if shielded else awaiting)
+
+
+def paused(seconds: float) -> Do:
+    """Return a wait."""
+    return Do(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
 
 
 class Closed(BaseException):

@@ -10,15 +10,20 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Event
+from langchain_dpicl.accounting.events import HOLES
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.mechanisms.random import SecureRandom, current
+
+if TYPE_CHECKING:
+    from langchain_dpicl.budget import PrivacyBudgetHandler, Stored
 
 VERSION = 1
 LARGEST = 1e300
@@ -187,10 +192,26 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
     return record
 
 
-def paid_part(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the header of a stored release says of its cost, for its record."""
-    names = ("events", "epsilon", "delta", "charge", "account", "created", "library")
-    return {name: header[name] for name in names}
+def noise_of(events: Iterable[Event]) -> dict[str, float]:
+    """Return the parameters of the mechanism that was paid for, by their names."""
+    return {HOLES[e.kind]: getattr(e, HOLES[e.kind]) for e in events if e.kind in HOLES}
+
+
+def paid_part(budget: PrivacyBudgetHandler, stored: Stored) -> dict[str, Any]:
+    """Return what a charge adds to the record of its release."""
+    return {
+        "events": [event.model_dump(mode="json") for event in stored.events],
+        "charge": stored.charge,
+        "account": budget.public_state(stored),
+    }
+
+
+def damaged() -> LedgerError:
+    """Return the error for what no release of these terms has stored."""
+    return LedgerError(
+        "What the ledger stored of this release makes no sense: it was made by another "
+        "version, or somebody has edited it. Nothing is released on it."
+    )
 
 
 def json_schema() -> dict[str, Any]:

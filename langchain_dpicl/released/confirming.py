@@ -9,9 +9,11 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import merge
+from langchain_dpicl.budget import charges, plan_of
+from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger, open_ledger
-from langchain_dpicl.release.comparing import Stored, account_says
+from langchain_dpicl.release.comparing import StoredRecord, account_says
 from langchain_dpicl.released.checking import events_of, unfit
 
 _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
@@ -48,28 +50,30 @@ def require_charged(
         raise unfit("charge", "names no charge that a ledger could confirm")
     name = account["name"]
     with _opened(ledger) as opened:
-        state = opened.verify(name)
-        charges = [written.charge for written in opened.charges(name)]
-        stored = Stored.of(record, opened, number)
+        opened.verify(name)
+        terms, plan = opened.state(name).account, plan_of(opened, name)
+        stored = charges(opened, name)
     for term in _TERMS:
-        if term in account and account[term] != getattr(state.terms, term):
+        if term in account and account[term] != getattr(terms, term):
             raise unfit("account", f"has another {term} than the ledger")
-    if (
-        state.plan is not None
-        and state.plan.template.get("unit_key") != (record["unit_key"])
-    ):
+    if plan is not None and plan.unit_key != record["unit_key"]:
         raise unfit("unit_key", "is not what the account protects")
-    found = next((c for c in charges if c.sequence == number), None)
-    if found is None:
+    charge = next((charge for charge in stored if charge.charge == number), None)
+    if charge is None:
         raise unfit("charge", f"is number {number}, which the ledger does not have")
-    if merge(found.events) != merge(events_of(record)):
+    if merge(charge.events) != merge(events_of(record)):
         raise unfit("events", "are not those that the ledger says were paid for")
-    return _compared(record, stored, account_says(record, state), documents)
+    known = account_says(record, terms, plan.unit_key if plan else None)
+    spent = epsilon_spent(terms, plan, charge.charge, charge.spent)
+    after = {"epsilon_spent": spent, "queries_spent": charge.charge}
+    known["account"] |= {name: after[name] for name in after if name in account}
+    found = StoredRecord.of(record, charge, terms.delta)
+    return _compared(record, found, known, documents)
 
 
 def _compared(
     record: Mapping[str, Any],
-    stored: Stored,
+    stored: StoredRecord,
     known: Mapping[str, Any],
     documents: Sequence[Document] | None,
 ) -> tuple[str, ...]:
@@ -97,6 +101,4 @@ def _opened(ledger: str | Ledger) -> Iterator[Ledger]:
     try:
         yield opened
     finally:
-        dispose = getattr(opened, "dispose", None)
-        if dispose is not None:
-            dispose()
+        opened.dispose()

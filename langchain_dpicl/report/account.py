@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.budget.terms import account_of
+from langchain_dpicl.budget import charges as stored_charges
+from langchain_dpicl.budget import plan_of
+from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.common import files, pages
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
-from langchain_dpicl.ledger.base import AccountState
-from langchain_dpicl.ledger.corpus import CorpusState
+from langchain_dpicl.ledger import (
+    AccountTerms,
+    Book,
+    CorpusState,
+    Ledger,
+    open_ledger,
+)
+from langchain_dpicl.ledger.terms import moment
 from langchain_dpicl.release.record import now
 from langchain_dpicl.report import texts
 from langchain_dpicl.report.charges import ReleaseLine, plain, proofs, release_lines
@@ -58,8 +65,8 @@ class AccountReport:
         spent: Epsilon of what was released, at the account's delta. In a per-unit
             account no unit has lost more.
         damage: What is wrong with the ledger; empty where it was found whole.
-        head: The digest of the last charge: kept elsewhere, it shows later whether the
-            journal was rewritten.
+        head: The digest of the account's last entry: kept elsewhere, it shows later
+            whether its book was rewritten.
         curve: Epsilon over delta.
         households: What is promised to several units together.
         corpus: The corpus that the account belongs to, with its cap; None without.
@@ -96,7 +103,7 @@ class AccountReport:
     curve: tuple[CurvePoint, ...]
     households: tuple[Household, ...]
     corpus: CorpusState | None
-    sharing: tuple[AccountState, ...]
+    sharing: tuple[Book, ...]
     lines: tuple[ReleaseLine, ...]
     facts: Mapping[str, str]
     audits: tuple[Seen, ...]
@@ -127,9 +134,20 @@ class AccountReport:
         return f"A unit is all records with the same {self.unit_key!r}."
 
     @property
+    def period(self) -> str:
+        """When the account pays, in a sentence; empty where it is without an end."""
+        if self.terms.period is None:
+            return ""
+        start, end = (moment(time).date() for time in self.terms.span)
+        return (
+            f"The account pays for {self.terms.period}: from {start} on, and for "
+            f"nothing from {end} on."
+        )
+
+    @property
     def promised(self) -> tuple[float, float]:
         """What all accounts with this unit key promise together: epsilon and delta."""
-        terms = [one.terms for one in self.sharing]
+        terms = [book.account for book in self.sharing]
         return math.fsum(t.epsilon for t in terms), math.fsum(t.delta for t in terms)
 
     @property
@@ -200,7 +218,8 @@ class AccountReport:
             "created": self.created,
             "library": self.library,
             "promise": {
-                **asdict(self.terms),
+                **self.terms.model_dump(mode="json"),
+                "accounting": self.terms.accounting,
                 "unit": self.unit,
                 "unit_key": self.unit_key,
                 "neighbors": texts.NEIGHBORS,
@@ -218,7 +237,9 @@ class AccountReport:
             },
             "corpus": self._corpus(),
             "same_unit": {
-                "accounts": [asdict(one.terms) for one in self.sharing],
+                "accounts": [
+                    book.account.model_dump(mode="json") for book in self.sharing
+                ],
                 "epsilon": self.promised[0],
                 "delta": self.promised[1],
             },
@@ -251,9 +272,9 @@ class AccountReport:
         if self.corpus is None:
             return None
         return {
-            **asdict(self.corpus.terms),
+            **self.corpus.terms.model_dump(mode="json"),
             "committed": list(self.corpus.committed),
-            "accounts": [one.terms.name for one in self.corpus.counted],
+            "accounts": [book.name for book in self.corpus.counted],
         }
 
     def to_html(self) -> str:
@@ -333,69 +354,68 @@ def of(
             erasures=found_erasures(erasures, account),
         )
     finally:
-        if opened is not ledger and isinstance(opened, SQLLedger):
+        if opened is not ledger:
             opened.dispose()
 
 
 def _gathered(
     ledger: Ledger, account: str, *, facts: dict[str, str], **given: Any
 ) -> AccountReport:
-    state = ledger.state(account)
-    if state.terms.purpose:
-        facts = {"purpose": state.terms.purpose, **facts}
-    charges = ledger.charges(account)
+    book, plan = ledger.state(account), plan_of(ledger, account)
+    terms = book.account
+    if terms.purpose:
+        facts = {"purpose": terms.purpose, **facts}
     return AccountReport(
         account=account,
-        terms=state.terms,
-        unit_key=state.plan.template.get("unit_key") if state.plan else None,
-        is_bound=state.plan is not None,
-        releases=state.used,
-        closed=state.closed,
-        spent=_spent(state, ledger),
-        damage=_damage(ledger, account),
-        head=charges[-1].digest if charges else "",
-        curve=curve(state),
-        households=households(state),
-        corpus=ledger.corpus(name) if (name := state.terms.corpus) else None,
-        sharing=_sharing(ledger, state),
-        lines=release_lines(ledger, account, charges),
+        terms=terms,
+        unit_key=plan.unit_key if plan else None,
+        is_bound=plan is not None,
+        releases=book.used,
+        closed=not book.is_open,
+        spent=epsilon_spent(terms, plan, book.used, book.spent),
+        damage=_damage(ledger),
+        head=book.last,
+        curve=curve(book, plan),
+        households=households(terms),
+        corpus=ledger.corpus(terms.corpus) if terms.corpus else None,
+        sharing=_sharing(ledger, terms),
+        lines=_lines(ledger, account),
         created=now(),
         facts=facts,
         **given,
     )
 
 
-def _sharing(ledger: Ledger, own: AccountState) -> tuple[AccountState, ...]:
+def _sharing(ledger: Ledger, terms: AccountTerms) -> tuple[Book, ...]:
     """Return the accounts with the same unit key, in a corpus or not."""
-    states = map(ledger.state, ledger.accounts())
-    key = _unit_of(ledger, own)
+    key = _unit_of(ledger, terms)
+    others = map(ledger.state, ledger.accounts())
     return tuple(
-        one
-        for one in states
-        if one.terms.name == own.terms.name or (key and _unit_of(ledger, one) == key)
+        other
+        for other in others
+        if other.name == terms.name or (key and _unit_of(ledger, other.account) == key)
     )
 
 
-def _unit_of(ledger: Ledger, state: AccountState) -> tuple[str | None] | None:
+def _unit_of(ledger: Ledger, terms: AccountTerms) -> tuple[str | None] | None:
     """Return the unit key; None where neither a release nor a corpus has fixed it."""
-    if state.plan is not None:
-        return (state.plan.template.get("unit_key"),)
-    name = state.terms.corpus
-    return (ledger.corpus(name).terms.unit_key,) if name else None
+    if (plan := plan_of(ledger, terms.name)) is not None:
+        return (plan.unit_key,)
+    return (ledger.corpus(terms.corpus).terms.unit_key,) if terms.corpus else None
 
 
-def _spent(state: AccountState, ledger: Ledger) -> float:
-    if not state.used:
-        return 0.0
-    return float(account_of(state.terms, state.terms.queries, ledger).spent_in(state))
-
-
-def _damage(ledger: Ledger, account: str) -> str:
-    """Return what is wrong with the account or the list of accounts; empty if whole."""
+def _lines(ledger: Ledger, account: str) -> tuple[ReleaseLine, ...]:
+    """Return what the account released; nothing if it is damaged, as the page says."""
     try:
-        ledger.verify(account)
-        if isinstance(ledger, SQLLedger):
-            ledger.verify_accounts()
+        return release_lines(stored_charges(ledger, account))
+    except LedgerError:
+        return ()
+
+
+def _damage(ledger: Ledger) -> str:
+    """Return what is wrong with the ledger; empty if it is whole."""
+    try:
+        ledger.verify()
     except LedgerError as error:
         return str(error)
     return ""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_dpicl.accounting import Event, Parallel
-from langchain_dpicl.ledger import Ledger
-from langchain_dpicl.ledger.base import ChargeRecord
+from langchain_dpicl.budget import Stored
+from langchain_dpicl.ledger.terms import moment
 from langchain_dpicl.report.proven import PROOFS, Proof, proofs_of
 
 _MOST_CLASSES = 20
@@ -73,20 +72,13 @@ class ReleaseLine:
         }
 
 
-def release_lines(
-    ledger: Ledger, account: str, charges: Sequence[ChargeRecord]
-) -> tuple[ReleaseLine, ...]:
-    """Return what an account's charges released, in the order of the first charges.
-
-    Raises:
-        LedgerError: If the ledger can't be read or trusted.
-    """
-    stored = {found.charge: found.header for found in ledger.releases(account)}
+def release_lines(charges: Sequence[Stored]) -> tuple[ReleaseLine, ...]:
+    """Return what charges of an account released, in the order of the first ones."""
     lines: dict[tuple[str, str, tuple[Event, ...]], list[str]] = {}
-    for found in charges:
-        charge = found.charge
-        key = (*_named(stored.get(charge.sequence)), charge.events)
-        lines.setdefault(key, []).append(found.at.isoformat(timespec="seconds"))
+    for charge in charges:
+        key = (*_named(charge.header), charge.events)
+        at = moment(charge.at).isoformat(timespec="seconds")
+        lines.setdefault(key, []).append(at)
     return tuple(
         ReleaseLine(kind, mechanism, len(dates), dates[0], dates[-1], events)
         for (kind, mechanism, events), dates in lines.items()
@@ -109,15 +101,12 @@ def plain(events: Sequence[Event]) -> Iterator[Event]:
             yield event
 
 
-def _named(header: str | None) -> tuple[str, str]:
+def _named(header: Mapping[str, Any]) -> tuple[str, str]:
     """Return the kind and the mechanism of a charge by its release's stored header.
 
     Whatever is released once stores one. A charge without one is a question's.
     """
-    try:
-        record = json.loads(header or "{}").get("record")
-    except (ValueError, AttributeError, RecursionError):
-        record = None
+    record = header.get("record")
     if not isinstance(record, dict):
         return "answer", ""
     mechanism = str(record.get("mechanism") or "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from langchain_dpicl.accounting import UNITS, Cost, Event, compose, merge
-from langchain_dpicl.ledger.base import AccountState
+from langchain_dpicl.ledger import AccountTerms, Book, Plan
 
 DECADES = range(3, 11)
 """The powers of ten of the curve's deltas: 1e-3 to 1e-10."""
@@ -51,26 +51,27 @@ class Household:
     delta: float | None
 
 
-def curve(state: AccountState) -> tuple[CurvePoint, ...]:
+def curve(book: Book, plan: Plan | None) -> tuple[CurvePoint, ...]:
     """Return epsilon over delta, large deltas first; nothing before a release.
 
     Under a filter what is spent is a report, and what is promised is the filter's
     limit: a bound on the sum of the losses, whatever delta they are stated at.
 
     Example:
-        >>> from langchain_dpicl.ledger import AccountTerms, Plan
-        >>> from langchain_dpicl.accounting import Gaussian, noise_multiplier
+        >>> from langchain_dpicl.accounting import Charge, Gaussian, noise_multiplier
+        >>> from langchain_dpicl.ledger import Ledger
         >>> z = noise_multiplier(2.0, 1e-6, uses=5)
         >>> events = (Gaussian(noise_multiplier=z),)
-        >>> terms = AccountTerms("notes", 2.0, 1e-6, 5)
-        >>> points = curve(AccountState(terms, Plan({}, events), 1, closed=False))
+        >>> plan = Plan(charge=Charge(name="vote", parts=events), events=events)
+        >>> terms = AccountTerms(name="notes", epsilon=2, delta=1e-6, queries=5)
+        >>> points = curve(Ledger(":memory:").open(terms), plan)
         >>> [round(p.promised, 1) for p in points if p.delta in (1e-3, 1e-6, 1e-9)]
         [1.2, 2.0, 2.6]
     """
-    if state.plan is None:
+    if plan is None:
         return ()
-    deltas = sorted({*(10.0**-power for power in DECADES), state.terms.delta})
-    promised, spent = _functions(state)
+    deltas = sorted({*(10.0**-power for power in DECADES), book.account.delta})
+    promised, spent = _functions(book, plan)
     points = [CurvePoint(d, _finite(promised, d), _finite(spent, d)) for d in deltas]
     return tuple(
         point
@@ -79,19 +80,17 @@ def curve(state: AccountState) -> tuple[CurvePoint, ...]:
     )
 
 
-def households(state: AccountState) -> tuple[Household, ...]:
+def households(terms: AccountTerms) -> tuple[Household, ...]:
     """Return what the account promises for 1 to `HOUSEHOLD` units together.
 
     The promise for n units is (n epsilon, delta (e^(n epsilon) - 1) / (e^epsilon - 1)),
     by walking from one corpus to the other unit by unit.
 
     Example:
-        >>> from langchain_dpicl.ledger import AccountTerms
-        >>> state = AccountState(AccountTerms("a", 1.0, 1e-6, 9), None, 0, closed=False)
-        >>> [(h.epsilon, round(h.delta * 1e6, 1)) for h in households(state)][:2]
+        >>> terms = AccountTerms(name="a", epsilon=1, delta=1e-6, queries=9)
+        >>> [(h.epsilon, round(h.delta * 1e6, 1)) for h in households(terms)][:2]
         [(1.0, 1.0), (2.0, 3.7)]
     """
-    terms = state.terms
     return tuple(
         Household(
             people,
@@ -176,13 +175,13 @@ def svg(points: Sequence[CurvePoint], delta: float, epsilon: float) -> str:
 
 
 def _functions(
-    state: AccountState,
+    book: Book, plan: Plan
 ) -> tuple[Callable[[float], float], Callable[[float], float]]:
     """Return epsilon at a delta of the whole account, and of what is spent."""
-    terms, plan, spent = state.terms, state.plan, state.spent
+    terms, events, spent = book.account, plan.events, book.spent
     if (limit := terms.filter) is None:
-        events, most = plan.events if plan else (), terms.queries or 1
-        used = min(state.used, most)
+        most = terms.queries or 1
+        used = min(book.used, most)
         return partial(_composed, events, most), partial(_composed, events, used)
     lost = Cost(min(spent.loss, UNITS), min(spent.failure, UNITS))
     return partial(limit.epsilon_spent, Cost(UNITS, UNITS)), partial(

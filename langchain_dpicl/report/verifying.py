@@ -16,13 +16,12 @@ from typing import Any
 from langchain_core.documents import Document
 from pydantic import ValidationError
 
-from langchain_dpicl.accounting import Cost, compose
-from langchain_dpicl.budget.charge import PaidCharge
-from langchain_dpicl.budget.terms import account_of
+from langchain_dpicl.accounting import compose
+from langchain_dpicl.budget import Stored, charges, plan_of
+from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
-from langchain_dpicl.ledger.base import AccountState, ChargeRecord
-from langchain_dpicl.release.comparing import Stored, account_says
+from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, open_ledger
+from langchain_dpicl.release.comparing import StoredRecord, account_says
 from langchain_dpicl.release.record import ReleaseRecord
 from langchain_dpicl.report.charges import as_json
 
@@ -52,7 +51,7 @@ class Verdict:
             record that names no charge.
         account: The account's name; None for a record that names none.
         charge: The number of the charge that paid; None where nothing was charged.
-        digest: The ledger's digest of the journal up to that charge.
+        digest: The ledger's digest of the account's book up to that charge.
         checked: What was found right.
         wrong: What was found wrong; empty for a record that is confirmed.
         not_compared: What the ledger does not store, by the names of the record's
@@ -120,7 +119,8 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
         >>> budget = PrivacyBudgetHandler(
         ...     epsilon=8, delta=1e-6, queries=20, ledger=":memory:"
         ... )
-        >>> paid = budget.charge(VoteOutputParser(labels=["a", "b"]).charge())
+        >>> with budget.buy(VoteOutputParser(labels=["a", "b"]).charge()) as paid:
+        ...     drawn = paid.once(lambda: "a")
         >>> names = ["unit", "unit_key", "relation", "neighbors", "random"]
         >>> record = release_record(
         ...     kind="answer",
@@ -128,8 +128,8 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
         ...     mechanism="voting",
         ...     parameters={},
         ...     events=paid.events,
-        ...     charge=paid.sequence,
-        ...     account=budget.public_state(paid),
+        ...     charge=paid.charge,
+        ...     account=budget.public_state(paid.stored),
         ...     **dict.fromkeys(names),
         ... )
         >>> verify(record, budget.ledger).is_confirmed
@@ -143,7 +143,7 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
         beside = None if record is answer else answer
         return _Check(record, opened, beside).verdict()
     finally:
-        if opened is not ledger and isinstance(opened, SQLLedger):
+        if opened is not ledger:
             opened.dispose()
 
 
@@ -212,39 +212,39 @@ class _Check:
         if name not in self.ledger.accounts():
             self.wrong.append("the ledger has no such account")
             return
-        state = self.ledger.state(name)
-        terms = state.terms
+        terms = self.ledger.state(name).account
+        plan = plan_of(self.ledger, name)
         self._same_terms(terms, account)
-        if state.plan and self.record["unit_key"] != state.plan.template.get(
-            "unit_key"
-        ):
+        if plan and self.record["unit_key"] != plan.unit_key:
             self.wrong.append("the account protects another unit")
         try:
             self.ledger.verify(name)
-            self.right.append("the account's journal is whole")
+            self.right.append("the account's book is whole")
         except LedgerError as error:
             self.wrong.append(f"the ledger is damaged: {error}")
-        charges = self.ledger.charges(name)
-        for one in {number: None, self._first(): None}:
-            if one is not None and not 0 < one <= len(charges):
-                self.wrong.append(f"the account has no charge {one}")
+        stored = charges(self.ledger, name)
+        for place in {number: None, self._first(): None}:
+            if place is not None and not 0 < place <= len(stored):
+                self.wrong.append(f"the account has no charge {place}")
                 return
-        self.digest = charges[number - 1].digest
+        self.digest = stored[number - 1].digest
         self.right.append(f"the ledger holds charge {number}")
         if self.record["charge"] is not None:
-            self._same_events(charges[:number])
-            self._same_spending(terms, account, charges[:number])
-        self._same_fields(state, number)
+            self._same_events(stored[:number])
+            self._same_spending(terms, plan, account, stored[number - 1])
+        self._same_fields(terms, plan, stored[number - 1])
 
-    def _same_fields(self, state: AccountState, number: int) -> None:
+    def _same_fields(
+        self, terms: AccountTerms, plan: Plan | None, charge: Stored
+    ) -> None:
         """Compare what the ledger stored beside the charge, and name the rest."""
         record = self.record
-        known = account_says(record, state)
+        known = account_says(record, terms, plan.unit_key if plan else None)
         if record["charge"] is not None:
             spent = ((n, record["account"].get(n)) for n in _SPENT)
             known["account"] |= {n: v for n, v in spent if isinstance(v, int | float)}
         try:
-            stored = Stored.of(record, self.ledger, number)
+            stored = StoredRecord.of(record, charge, terms.delta)
         except LedgerError as error:
             self.wrong.append(f"what the ledger stored can't be read: {error}")
             return
@@ -271,11 +271,11 @@ class _Check:
         else:
             self.right.append("the account has the terms that the record states")
 
-    def _same_events(self, charges: Sequence[ChargeRecord]) -> None:
+    def _same_events(self, charges: Sequence[Stored]) -> None:
         """A question may have been charged more than once: the last charge is named."""
         rest = list(self.record["events"])
         for place, found in enumerate(reversed(charges)):
-            events = as_json(found.charge.events)
+            events = as_json(found.events)
             if events and rest[-len(events) :] == events:
                 del rest[-len(events) :]
             elif not place:
@@ -303,24 +303,19 @@ class _Check:
     def _same_spending(
         self,
         terms: AccountTerms,
+        plan: Plan | None,
         account: Mapping[str, Any],
-        charges: Sequence[ChargeRecord],
+        last: Stored,
     ) -> None:
         stated, uses = (account.get(n) for n in ("epsilon_spent", "queries_spent"))
-        if isinstance(uses, int) and uses < len(charges):
+        if isinstance(uses, int) and uses < last.charge:
             self.wrong.append("the account had more charges than the record states")
         if stated is None:
             return
         if not isinstance(stated, (int, float)) or not math.isfinite(stated):
             self.wrong.append("what it states as spent is no number")
             return
-        last = charges[-1].charge
-        total = Cost(
-            sum(found.charge.cost.loss for found in charges),
-            sum(found.charge.cost.failure for found in charges),
-        )
-        paid = PaidCharge(last.events, terms.name, last.sequence, total)
-        spent = float(account_of(terms, terms.queries, self.ledger).spent(paid))
+        spent = epsilon_spent(terms, plan, last.charge, last.spent)
         # A later version may know a smaller bound; never a larger one.
         if stated < spent and not math.isclose(stated, spent, rel_tol=_ROUNDING):
             self.wrong.append("the account had spent more than the record states")

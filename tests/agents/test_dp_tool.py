@@ -72,7 +72,7 @@ async def test_the_content_is_the_answer_and_the_artifact_the_record(
     assert json.loads(json.dumps(record)) == record
     assert await run(way, tool, {"question": QUESTION}) == "cough"
     assert await run(way, tool, QUESTION) == "cough"
-    assert [entry.charge.sequence for entry in journal(budget)] == [1, 2, 3]
+    assert [entry.charge for entry in journal(budget)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -42,7 +42,7 @@ def losses(
     budget = PrivacyBudgetHandler(
         epsilon=epsilon, delta=1e-6, queries=1, ledger=":memory:"
     )
-    paid = budget.charge(parser.charge(rate))
+    paid = budget.buy(parser.charge(rate))
     laws = Laws(parser, Relation.REPLACE, rate)
     laws.ask(paid, parser.prepare(PublicInput("Which?", "Which?")))
     (found,) = laws.losses([pair])

@@ -229,8 +229,8 @@ def test_in_a_per_unit_account_a_person_pays_no_more_than_a_balance() -> None:
     assert report.claimed["epsilon"] == 2
     assert max(epsilons(report).values()) == pytest.approx(2, rel=1e-2)
     # The account itself is as it was.
-    assert float(budget.spent()) == 0
-    assert not budget.ledger.charges(budget.account)
+    assert budget.spent().epsilon == 0
+    assert budget.spent().queries == 0
 
 
 # -- what is broken is found -----------------------------------------------------------

@@ -69,7 +69,7 @@ def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=20, ledger=":memory:", account="a"
     )
-    paid = budget.charge(parser.charge())
+    paid = budget.buy(parser.charge())
     labels = tuple(f"label{n}" for n in range(len(counts)))
     slots = [
         answered(label)

@@ -332,7 +332,7 @@ def test_a_damaged_answer_is_not_given(groups: RetrievedGroups, tmp_path: Path) 
     chain, _ = make(groups, f"sqlite:///{path}")
     chain.invoke(QUESTION)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE dpicl_step SET drawn = '{}'")
+        connection.execute("UPDATE dpicl_entry SET body = '{}' WHERE kind = 'draw'")
     connection.close()
     with pytest.raises(LedgerError, match="damaged"):
         chain.invoke(QUESTION)

@@ -188,7 +188,7 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
     records: dict[str, Any] = {"records": ["Otters swim."]}
     spent = PrivacyBudgetHandler(epsilon=1, delta=1e-6, queries=1, ledger=":memory:")
     if code == "budget":
-        spent.charge(VoteOutputParser(labels=["a", "b"]).charge())
+        spent.buy(VoteOutputParser(labels=["a", "b"]).charge()).leave()
     filled = PromptTemplate.from_template("{context} {question} {tone}")
     made: dict[str, tuple[DPChain, dict[str, Any]]] = {
         "no-answer": (chain(failing(gone, lambda _: True)), {}),

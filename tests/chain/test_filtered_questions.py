@@ -24,6 +24,7 @@ from langchain_dpicl import (
     create_dp_tool,
 )
 from langchain_dpicl.audit import snapshot
+from langchain_dpicl.budget import charges
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.groups import drawing
 from langchain_dpicl.groups.filtering import UnitFilter
@@ -103,7 +104,7 @@ def test_all_filters_are_charged_to_one_account() -> None:
     # Disjoint or not, a filter changes no event, and every charge is everybody's.
     assert events[0] == events[1] == events[2]
     assert budget.remaining().queries == 0
-    assert len(budget.ledger.charges("default")) == 3
+    assert len(charges(budget.ledger, "default")) == 3
 
 
 @pytest.mark.parametrize("nothing", [None, {}])

@@ -15,6 +15,7 @@ from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, ric
 from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import DPChain, LedgerError, PrivacyBudgetHandler, RetrievedGroups
+from langchain_dpicl.budget import charges
 
 GROUPS = RetrievedGroups.from_documents(
     notes(300), EMBEDDING, unit_key="patient", n_groups=20
@@ -78,7 +79,7 @@ async def test_a_cancelled_query_is_charged_and_leaves_no_task(
     query.cancel()
     with pytest.raises(asyncio.CancelledError):
         await query
-    assert len(budget.ledger.charges("default")) == 1
+    assert len(charges(budget.ledger, "default")) == 1
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
     # Coroutines that were never awaited, results that nobody fetched: they are told
@@ -108,7 +109,7 @@ async def test_a_cancelled_query_on_threads_makes_no_further_call() -> None:
         )
     )
     assert len(model.asked) <= asked + 2 < 20
-    assert len(budget.ledger.charges("default")) == 1
+    assert len(charges(budget.ledger, "default")) == 1
 
 
 async def test_the_timeout_of_the_caller_ends_the_query() -> None:
@@ -121,7 +122,7 @@ async def test_the_timeout_of_the_caller_ends_the_query() -> None:
     )
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(chain.ainvoke(QUESTION), 0.2)
-    assert len(budget.ledger.charges("default")) == 1
+    assert len(charges(budget.ledger, "default")) == 1
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -136,7 +137,7 @@ async def test_a_stream_that_is_left_open_is_closed_with_its_steps() -> None:
     stream: Any = chain.astream(QUESTION)
     await stream.__anext__()
     await stream.aclose()
-    assert not budget.ledger.charges("default")
+    assert not charges(budget.ledger, "default")
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -164,7 +165,7 @@ async def test_an_account_closed_during_a_query_answers_that_one_and_no_other(
         chain.invoke(QUESTION)
     with pytest.raises(LedgerError, match="closed"):
         await chain.ainvoke(QUESTION)
-    assert len(budget.ledger.charges("default")) == 1
+    assert len(charges(budget.ledger, "default")) == 1
 
 
 def test_an_account_closed_amid_a_batch_releases_what_was_charged(
@@ -201,5 +202,5 @@ def test_an_account_closed_amid_a_batch_releases_what_was_charged(
     assert all(isinstance(error, LedgerError) for error in refused)
     assert released
     assert refused
-    charges = {record(answer)["charge"] for answer in released}
-    assert len(charges) == len(released) == len(budget.ledger.charges("default"))
+    numbers = {record(answer)["charge"] for answer in released}
+    assert len(numbers) == len(released) == len(charges(budget.ledger, "default"))

@@ -11,6 +11,7 @@ from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, ric
 from support.fakes import ScriptedModel, notes
 
 from langchain_dpicl import DPChain, InvalidParameterError, RetrievedGroups
+from langchain_dpicl.budget import charges
 
 GROUPS = RetrievedGroups.from_documents(
     notes(300), EMBEDDING, unit_key="patient", n_groups=20
@@ -108,7 +109,7 @@ async def test_a_question_no_model_can_read_is_refused_before_the_charge(
     with pytest.raises(InvalidParameterError, match="20000"):
         list(chain.stream(question))
     assert not model.asked
-    assert not budget.ledger.charges("default")
+    assert not charges(budget.ledger, "default")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_filters_and_variables_no_model_can_read_are_refused_before_the_charge(
     with pytest.raises(InvalidParameterError, match="max_question_chars"):
         chain.invoke({"question": QUESTION, **more})
     assert not model.asked
-    assert not budget.ledger.charges("default")
+    assert not charges(budget.ledger, "default")
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))

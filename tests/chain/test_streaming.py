@@ -17,6 +17,7 @@ from langchain_dpicl import (
     KSAPTROutputParser,
     RetrievedGroups,
 )
+from langchain_dpicl.budget import charges
 
 GROUPS = RetrievedGroups.from_documents(
     notes(900), EMBEDDING, unit_key="patient", n_groups=60
@@ -96,8 +97,8 @@ async def test_the_charge_is_told_before_any_group_is_asked(is_async: bool) -> N
 
     def look(chunk: Any) -> None:
         if steps(chunk):
-            charges = len(budget.ledger.charges("default"))
-            seen.append((steps(chunk)[0]["step"], charges, len(model.asked)))
+            count = len(charges(budget.ledger, "default"))
+            seen.append((steps(chunk)[0]["step"], count, len(model.asked)))
 
     config: Any = {"callbacks": [budget]}
     if is_async:

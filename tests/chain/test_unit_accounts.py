@@ -19,6 +19,8 @@ from langchain_dpicl import (
     UnsoundStoreError,
     VoteOutputParser,
 )
+from langchain_dpicl.budget import charges
+from langchain_dpicl.budget import paid as paid_module
 
 OTHER = "Ramipril gave a skin rash."
 
@@ -65,7 +67,7 @@ async def test_every_parser_by_every_way(name: str) -> None:
         assert found["status"] == "released"
         assert found["account"]["scope"] == "unit"
         assert "cough" in str(message.content).casefold()
-    assert len(budget.ledger.charges("default")) == len(said)
+    assert len(charges(budget.ledger, "default")) == len(said)
 
 
 def test_only_those_who_take_part_pay_and_the_account_never_ends() -> None:
@@ -158,14 +160,14 @@ def test_sources_that_cannot_charge_units_are_refused_before_any_charge() -> Non
 class Forgetful(RetrievedGroups):
     """A wrapper as one writes it in a hurry."""
 
-    def draw_prepared(self, prepared: Any, *, charge_units: Any = None) -> Any:
+    def draw_prepared(self, prepared: Any, *, collect: Any = None) -> Any:
         return super().draw_prepared(prepared)
 
 
 class Eager(RetrievedGroups):
-    def draw_prepared(self, prepared: Any, *, charge_units: Any = None) -> Any:
-        super().draw_prepared(prepared, charge_units=charge_units)
-        return super().draw_prepared(prepared, charge_units=charge_units)
+    def draw_prepared(self, prepared: Any, *, collect: Any = None) -> Any:
+        super().draw_prepared(prepared, collect=collect)
+        return super().draw_prepared(prepared, collect=collect)
 
 
 @pytest.mark.parametrize("source", [Forgetful, Eager])
@@ -206,10 +208,10 @@ async def test_a_ledger_that_fails_while_it_collects_releases_nothing(
         groups=by_threshold(), model=model, parser=PARSERS["vote"](), budget=budget
     )
 
-    def lost(*_args: object) -> list[bool]:
+    def lost(*_args: object) -> set[str]:
         raise LedgerError("The ledger is gone.")
 
-    monkeypatch.setattr(budget.ledger, "charge_units", lost)
+    monkeypatch.setattr(paid_module, "collect", lost)
     with pytest.raises(LedgerError, match="gone"):
         await chain.ainvoke(QUESTION) if way == "async" else chain.invoke(QUESTION)
     assert not any("Records:" in text for text in model.asked)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from support.extremes import soon
+from support.ledgers import PLANNED, UNIT_PLANNED, opened, spend
 
-from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.cli import main
 from langchain_dpicl.cli.loading import read_corpus
-from langchain_dpicl.ledger import AccountTerms, Plan, SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 DEMO = ["demo", "--patients=300", "--groups=50", "--epsilon=20", "--first=1"]
 VALUES = ["0", "-1", "2.5", "1" + "0" * 30, "9223372036854775808", "1e-320", "1e400"]
@@ -168,9 +168,7 @@ def test_a_question_that_is_no_text(
 def test_a_file_of_ids_that_is_no_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ledger = SQLLedger(f"sqlite:///{tmp_path / 'l.db'}")
-    ledger.open(AccountTerms("notes", 8.0, 1e-6, 2, scope="unit"))
-    ledger.dispose()
+    opened(Ledger(f"sqlite:///{tmp_path / 'l.db'}"), UNIT_PLANNED).dispose()
     ids = tmp_path / "ids.txt"
     ids.write_bytes(b"ann\nb\xffb\n")
     arguments = ["ledger", "export", "notes", "--units", f"--id-file={ids}"]
@@ -180,11 +178,9 @@ def test_a_file_of_ids_that_is_no_text(
 @pytest.fixture(scope="module")
 def long_ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('long') / 'ledger.db'}"
-    ledger = SQLLedger(url)
-    ledger.open(AccountTerms("notes", 8.0, 1e-6, 500))
-    ledger.fix_plan("notes", Plan({"parts": []}, (Gaussian(noise_multiplier=30.0),)))
-    for _ in range(400):  # More than a pipe holds.
-        ledger.charge("notes")
+    ledger = Ledger(url)
+    for _ in range(150):  # More than a pipe holds.
+        spend(ledger, PLANNED.model_copy(update={"queries": 500}))
     ledger.dispose()
     return url
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from support.corpora import (
-    CLINIC,
     FOR_EVER,
     PER_UNIT,
     Clock,
@@ -20,7 +19,7 @@ from support.corpora import (
 from support.ledgers import PLANNED, opened
 
 from langchain_dpicl.cli import main
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 Run = Callable[..., tuple[int, str]]
 
@@ -31,18 +30,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> SQLLedger:
+def ledger(tmp_path: Path, clock: Clock) -> Ledger:
     assert clock
-    ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.create_corpus(CLINIC)
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     opened_in(ledger)
     return ledger
 
 
 @pytest.fixture
-def run(ledger: SQLLedger, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*arguments: str) -> tuple[int, str]:
-        url = str(ledger._database.engine.url)
+        url = f"sqlite:///{ledger.path}"
         status = main(["ledger", *arguments, "--ledger", url])
         found = capsys.readouterr()
         return status, " ".join((found.out + found.err).split())
@@ -50,10 +48,8 @@ def run(ledger: SQLLedger, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-def test_corpora_are_shown_with_what_counts_for_them(
-    run: Run, ledger: SQLLedger
-) -> None:
-    ledger.create_corpus(FOR_EVER)
+def test_corpora_are_shown_with_what_counts_for_them(run: Run, ledger: Ledger) -> None:
+    opened_in(ledger, of_month("2027", corpus="archive"), FOR_EVER)
     pay(ledger)
     status, text = run("corpora", "--json")
     archive, clinic = json.loads(text)
@@ -68,12 +64,12 @@ def test_corpora_are_shown_with_what_counts_for_them(
     assert "patient" in text
 
 
-def test_renewing_opens_the_next_period_once(run: Run, ledger: SQLLedger) -> None:
+def test_renewing_opens_the_next_period_once(run: Run, ledger: Ledger) -> None:
     status, text = run("renew", "clinic/2026-12", "--json")
     found = json.loads(text)
     assert (status, found["account"], found["opened"]) == (0, "clinic/2027-01", True)
     assert found["from"] == "2027-01-01T00:00:00+00:00"
-    terms = ledger.state("clinic/2027-01").terms
+    terms = ledger.state("clinic/2027-01").account
     assert (terms.epsilon, terms.queries, terms.corpus) == (8.0, 20, "clinic")
     status, text = run("renew", "clinic/2026-12")
     assert status == 0
@@ -88,7 +84,7 @@ def test_a_late_renewal_opens_the_period_that_is_now(run: Run, clock: Clock) -> 
 
 
 def test_a_renewal_without_room_says_why_and_from_when_on(
-    run: Run, ledger: SQLLedger, clock: Clock
+    run: Run, ledger: Ledger, clock: Clock
 ) -> None:
     pay(ledger)
     for month, after in (("2026-12", "2027-01"), ("2027-01", "2027-02")):
@@ -102,7 +98,7 @@ def test_a_renewal_without_room_says_why_and_from_when_on(
     assert "clinic/2027-03" not in ledger.accounts()
 
 
-def test_what_has_no_period_is_not_renewed(run: Run, ledger: SQLLedger) -> None:
+def test_what_has_no_period_is_not_renewed(run: Run, ledger: Ledger) -> None:
     opened(ledger, PLANNED)
     opened_in(ledger, PER_UNIT)
     for name in ("notes", "each"):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from langchain_dpicl.accounting import Gaussian, Parallel, Pure
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.accounting import Charge, Gaussian, Parallel, Pure
 from langchain_dpicl.cli import main
-from langchain_dpicl.ledger import AccountTerms, SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 RARE = (Gaussian(noise_multiplier=11.5, sampling_rate=0.93, count=15),)
 COMMON = (Gaussian(noise_multiplier=1.25, sampling_rate=0.0625, count=15),)
@@ -21,12 +22,14 @@ MANY = Parallel(branches=COSTS, count=2)
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = SQLLedger(url)
     terms = {"accounting": "renyi", "order": 2.0, "delta0_share": 0.25}
-    ledger.open(AccountTerms("shots", 40.0, 1e-4, **terms))
-    ledger.charge("shots", (LABELS,))
-    ledger.charge("shots", (MANY, Pure(epsilon=0.1)))
-    ledger.dispose()
+    budget = PrivacyBudgetHandler(
+        epsilon=40.0, delta=1e-4, ledger=Ledger(url), account="shots", **terms
+    )
+    for parts in ((LABELS,), (MANY, Pure(epsilon=0.1))):
+        with budget.buy(Charge(name="shots", parts=parts)) as paid:
+            paid.once(lambda: "a text")
+    budget.ledger.dispose()
     return url
 
 
@@ -52,5 +55,6 @@ def test_show_and_export_hold_the_whole_event_as_json(
     assert event["partition"] == "topic [b]"
     assert main(["ledger", "export", "shots", "--ledger", url]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[1]["events"] == [event]
+    charge = next(line for line in lines if line.get("kind") == "charge")
+    assert charge["body"]["events"] == [event]
     assert main(["ledger", "verify", "--ledger", url]) == 0

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from langchain_dpicl.cli import main
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 APP = """
@@ -81,7 +81,7 @@ async def test_a_client_asks_over_stdio(tmp_path: Path) -> None:
     assert [one.is_error for one in answers] == [False, False, True]
     assert answers[0].structured_content["answer"] == "cough"
     assert "the privacy budget can't pay" in answers[2].content[0].text
-    assert len(SQLLedger("sqlite:///ledger.db").charges("notes")) == 2
+    assert Ledger("sqlite:///ledger.db").state("notes").used == 2
     said = (tmp_path / "errors.txt").read_text()
     assert "printed while it is imported" in said
     assert any("charged" in repr(one) for one in seen)

@@ -11,17 +11,18 @@ import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
 from langchain_dpicl.cli import main
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/reported.db"
-    ledger = SQLLedger(url)
+    ledger = Ledger(url)
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=20, ledger=ledger, account="notes"
     )
-    budget.charge(VoteOutputParser(labels=["a", "b"]).charge())
+    with budget.buy(VoteOutputParser(labels=["a", "b"]).charge()) as paid:
+        paid.once(lambda: "a")
     ledger.dispose()
     return url
 
@@ -57,7 +58,7 @@ def test_a_damaged_ledger_is_an_exit_status(
 ) -> None:
     path = url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as edited:
-        edited.execute("UPDATE dpicl_charge SET charged_at = '2020-01-01 00:00:00'")
+        edited.execute("UPDATE dpicl_entry SET at = 0 WHERE kind = 'charge'")
     out = str(tmp_path / "report.json")
     assert main(["report", "notes", "--ledger", url, "--out", out, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["is_whole"] is False

@@ -1,8 +1,8 @@
-"""What a draw asks of charge_units, and what it makes of the answer."""
+"""What a draw asks of `collect`, and what it makes of the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from langchain_core.documents import Document
 from support.groups_fakes import (
     QUESTION,
     SALT,
-    Scripted,
     Till,
     contents,
     note,
@@ -23,7 +22,7 @@ from support.paying_parts import NAMES, SHARD, Slots, Spread, draw
 
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import (
-    ChargeUnits,
+    Collect,
     GroupSource,
     SampledGroups,
     shards,
@@ -37,55 +36,13 @@ def test_a_unit_is_asked_under_its_one_spelling() -> None:
 
 
 @pytest.mark.parametrize("terms", [SHARD])
-@pytest.mark.parametrize(
-    "answer",
-    [
-        lambda ids: [True] * (len(ids) - 1),
-        lambda ids: [True] * (len(ids) + 1),
-        lambda ids: [],
-        lambda ids: None,
-        lambda ids: True,
-        lambda ids: [1] * len(ids),
-        lambda ids: ["yes"] * len(ids),
-        lambda ids: [None] * len(ids),
-        lambda ids: dict.fromkeys(ids, True),
-        lambda ids: np.ones((len(ids), 1), bool),
-        lambda ids: np.ones(len(ids)),
-    ],
-)
-def test_an_answer_that_is_not_whole_stops_the_draw(terms: Any, answer: Any) -> None:
-    # A source that is asked for a word fails the test: nothing may be drawn.
-    groups = retrieved(
-        [note(f"secret-{i}", QUESTION) for i in range(6)], random=Scripted(), **terms
-    )
-    with pytest.raises(LedgerError, match="did not answer for each unit") as caught:
-        groups.draw_prepared(groups.prepare(QUESTION), charge_units=answer)
-    assert caught.value.__context__ is None
-    assert "secret" not in str(caught.value)
-    assert "6" not in str(caught.value)
-
-
-def test_answers_may_be_numpy_or_an_iterator() -> None:
-    groups = retrieved([note(i, QUESTION) for i in range(6)], **SHARD)
-    prepared = groups.prepare(QUESTION)
-    for answer in (
-        lambda ids: np.array([unit == "3" for unit in ids]),
-        lambda ids: (unit == "3" for unit in ids),
-        lambda ids: tuple(unit == "3" for unit in ids),
-    ):
-        slots = groups.draw_prepared(prepared, charge_units=answer)
-        [only] = [document for slot in slots for document in slot]
-        assert only.metadata["unit"] == 3
-
-
-@pytest.mark.parametrize("terms", [SHARD])
 def test_a_failing_ledger_stops_the_draw(terms: Any) -> None:
-    def down(unit_ids: Sequence[str]) -> list[bool]:
+    def down(unit_ids: Iterable[str]) -> set[str]:
         raise LedgerError("The ledger is down.")
 
     groups = retrieved([note(i, QUESTION) for i in range(6)], **terms)
     with pytest.raises(LedgerError, match="is down"):
-        groups.draw_prepared(groups.prepare(QUESTION), charge_units=down)
+        groups.draw_prepared(groups.prepare(QUESTION), collect=down)
 
 
 @pytest.mark.parametrize("terms", [SHARD])
@@ -95,12 +52,12 @@ def test_a_draw_sees_one_snapshot(terms: Any) -> None:
     expected = retrieved(documents, **terms).draw(QUESTION)
     groups = retrieved(documents, **terms)
 
-    def meanwhile(unit_ids: Sequence[str]) -> list[bool]:
+    def meanwhile(unit_ids: Iterable[str]) -> set[str]:
         groups.add_documents([note("new", QUESTION), note("p1", QUESTION)])
         groups.delete_unit("p2")
-        return [True] * len(unit_ids)
+        return {*unit_ids}
 
-    drawn = groups.draw_prepared(groups.prepare(QUESTION), charge_units=meanwhile)
+    drawn = groups.draw_prepared(groups.prepare(QUESTION), collect=meanwhile)
     assert drawn == expected
     assert groups.n_units == 6
 
@@ -162,10 +119,10 @@ class NewSource(OldSource):
     charges_units = True
 
     def draw_prepared(
-        self, prepared: str, *, charge_units: ChargeUnits | None = None
+        self, prepared: str, *, collect: Collect | None = None
     ) -> list[list[Document]]:
-        assert charge_units is not None
-        return [[Document(f"{prepared} {charge_units(['a'])}")]]
+        assert collect is not None
+        return [[Document(f"{prepared} {collect(['a'])}")]]
 
 
 async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
@@ -177,12 +134,12 @@ async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
 
 
 async def test_the_async_twin_hands_collect_on() -> None:
-    drawn = await NewSource().adraw_prepared("q", charge_units=Till())
-    assert contents_of(drawn) == ["q [True]"]
+    drawn = await NewSource().adraw_prepared("q", collect=Till())
+    assert contents_of(drawn) == ["q {'a'}"]
     groups = retrieved([note(name, QUESTION) for name in NAMES], **SHARD)
     till = Till(NAMES[1:])
     prepared = await groups.aprepare(QUESTION)
-    slots = await groups.adraw_prepared(prepared, charge_units=till)
+    slots = await groups.adraw_prepared(prepared, collect=till)
     assert [slot for slot in contents(slots) if slot] == [(("p0", QUESTION),)]
     assert till.asked == [NAMES]
 
@@ -213,6 +170,6 @@ def test_sources_that_cannot_charge_units_refuse() -> None:
     for groups in (retrieved(documents), sampled):
         prepared = groups.prepare(QUESTION)
         with pytest.raises(InvalidParameterError, match="cannot charge units"):
-            groups.draw_prepared(prepared, charge_units=till)
-        assert len(groups.draw_prepared(prepared, charge_units=None)) == groups.n_groups
+            groups.draw_prepared(prepared, collect=till)
+        assert len(groups.draw_prepared(prepared, collect=None)) == groups.n_groups
     assert till.asked == []

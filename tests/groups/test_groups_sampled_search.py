@@ -94,7 +94,7 @@ def test_everybody_eligible_pays_and_who_does_not_is_in_no_sample() -> None:
     groups = retrieved(documents(), score_threshold=-1.0, sampling_rate=0.5, **terms)
     assert groups.charges_units
     till = Till(poor=[f"u{i}" for i in range(30)])
-    found = groups.draw_prepared(groups.prepare(QUESTION), charge_units=till)
+    found = groups.draw_prepared(groups.prepare(QUESTION), collect=till)
     (asked,) = till.asked
     assert asked == sorted(f"u{i}" for i in range(UNITS))
     drawn = {unit(document) for slot in found for document in slot}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -21,11 +20,8 @@ from support.groups_fakes import (
     slots_changed,
     units_in,
 )
-from support.ledgers import UNIT_PLANNED, opened
 from support.paying_parts import NAMES, SHARD, Slots, Spread, draw
 
-from langchain_dpicl.common.units import NumberedUnits
-from langchain_dpicl.ledger import MemoryLedger
 from langchain_dpicl.mechanisms.random import SeededRandom
 
 
@@ -153,7 +149,7 @@ def test_a_draw_that_everybody_pays_for_is_the_plain_draw(
         retrieved(case[0], embedding=embedding, random=SeededRandom(1), **terms)
         for _ in range(2)
     )
-    drawn = charged.draw_prepared(charged.prepare(QUESTION), charge_units=Till())
+    drawn = charged.draw_prepared(charged.prepare(QUESTION), collect=Till())
     assert drawn == plain.draw(QUESTION)
 
 
@@ -182,66 +178,11 @@ def test_the_order_of_who_is_asked_says_nothing_of_insertion_or_scores() -> None
         groups = retrieved(given_in, **SHARD)
         order: list[str] = []
 
-        def charge(units: Sequence[str], order: list[str] = order) -> list[bool]:
+        def charge(units: Iterable[str], order: list[str] = order) -> set[str]:
             order.extend(units)
-            return [True] * len(units)
+            return {*order}
 
-        groups.draw_prepared(groups.prepare(QUESTION), charge_units=charge)
+        groups.draw_prepared(groups.prepare(QUESTION), collect=charge)
         orders.append(order)
     assert len(orders[0]) > 10
     assert orders[0] == orders[1] == orders[2]
-
-
-class Reading:
-    """Hands units to a ledger as a caller does that knows no numbers."""
-
-    def __init__(self, ledger: MemoryLedger, charge: Any, *, by_id: bool) -> None:
-        self.ledger, self.charge, self.by_id = ledger, charge, by_id
-
-    def __call__(self, units: Sequence[str]) -> list[bool]:
-        assert isinstance(units, NumberedUnits)
-        asked = list(units) if self.by_id else units
-        return self.ledger.charge_units(self.charge, asked)
-
-
-class OneForAll(dict[Any, Any]):
-    """Takes the numbers of one index for those of another."""
-
-    def get(self, _source: Any, _default: Any = None) -> Any:
-        return super().get(0)
-
-    def __setitem__(self, _source: Any, rows: Any) -> None:
-        super().__setitem__(0, rows)
-
-
-def balances(*, by_id: bool, broken: bool = False) -> list[dict[str, Any]]:
-    """Return who has paid what, question by question, while the index changes."""
-    ledger = MemoryLedger()
-    opened(ledger, replace(UNIT_PLANNED, queries=9))
-    if broken:
-        ledger._rows._of_source = OneForAll()  # type: ignore[assignment]
-    documents = [note(f"p{n}", "cough") for n in range(30)]
-    groups = retrieved(documents, **SHARD)
-    found = []
-    for turn in range(6):
-        till = Reading(ledger, ledger.charge("notes"), by_id=by_id)
-        # A filter searches a part of the index, and numbers its units as the whole.
-        asked = (
-            groups.where({"unit": [f"p{n}" for n in range(9)]}) if turn % 2 else groups
-        )
-        asked.draw_prepared(asked.prepare(QUESTION), charge_units=till)
-        spent = {one.tag: one.spent for one in ledger.unit_balances("notes")}
-        found.append(
-            {f"p{n}": spent.get(ledger.unit_tag("notes", f"p{n}")) for n in range(60)}
-        )
-        groups.delete_unit(f"p{3 * turn}")
-        groups.add_documents([note(f"p{30 + turn}", "cough")])
-    return found
-
-
-def test_a_number_is_the_unit_that_its_id_is() -> None:
-    assert balances(by_id=False) == balances(by_id=True)
-
-
-def test_twin_numbers_of_another_index_are_seen() -> None:
-    assert balances(by_id=False, broken=True) != balances(by_id=True)

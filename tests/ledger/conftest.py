@@ -1,16 +1,18 @@
-"""The databases that ledgers are tested on."""
+"""The databases that ledgers are tested on, and their clock."""
 
 from __future__ import annotations
 
-import tempfile
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.ledgers import Database, postgres_database, sqlite_database
+from ledger.book_parts import Clock
 from support.postgres import PostgresServer
+from unit_tests.ledger.conftest import folder as folder  # noqa: PLC0414 - a fixture
 
-from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
+from langchain_dpicl.ledger import Ledger, book
 
 
 @pytest.fixture(scope="session")
@@ -20,47 +22,40 @@ def postgres() -> Iterator[PostgresServer]:
     server.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """A new database, empty."""
-    if request.param == "sqlite":
-        return sqlite_database(tmp_path / "ledger.db")
-    return postgres_database(request.getfixturevalue("postgres"))
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, folder: Path) -> Callable[[], str]:
+    """Return the URLs of empty ledgers, one a call."""
+    if request.param == "postgresql":
+        new: Callable[[], str] = request.getfixturevalue("postgres").new_database
+        return new
+    numbers = itertools.count()
+    if request.param == "memory":
+        return lambda: ":memory:"
+    return lambda: f"sqlite:///{folder}/{next(numbers)}.db"
 
 
 @pytest.fixture
-def connect(database: Database) -> Iterator[Callable[[], SQLLedger]]:
-    """Open the database's ledger, as another process would."""
-    opened: list[SQLLedger] = []
-
-    def again() -> SQLLedger:
-        opened.append(SQLLedger(database.url))
-        return opened[-1]
-
-    yield again
-    for ledger in opened:
-        ledger.dispose()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    if request.param == "memory":
-        yield MemoryLedger()
-        return
-    if request.param == "sqlite":
-        database = sqlite_database(tmp_path / "ledger.db")
-    else:
-        database = postgres_database(request.getfixturevalue("postgres"))
-    ledger = SQLLedger(database.url)
+def ledger(place: Callable[[], str]) -> Iterator[Ledger]:
+    ledger = Ledger(place())
     yield ledger
     ledger.dispose()
 
 
 @pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder without slow syncs: what a kill leaves does not depend on them."""
-    if not Path("/dev/shm").is_dir():  # noqa: S108 - only here, and only if it is there
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
-        yield Path(name)
+def path(folder: Path) -> Path:
+    return folder / "ledger.db"
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[Ledger]:
+    """A ledger in a file."""
+    ledger = Ledger(f"sqlite:///{path}")
+    yield ledger
+    ledger.dispose()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    clock = Clock("2026-12-10")
+    monkeypatch.setattr(book, "database_time", clock)
+    return clock

@@ -6,7 +6,8 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from support.fakes import ScriptedModel
 
 from langchain_dpicl import DPChain, RetrievedGroups
 from langchain_dpicl.accounting import Failure, Gaussian, Pure
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
@@ -40,7 +41,7 @@ def release(
     slots = [text if isinstance(text, Slot) else Slot(text) for text in texts]
     return parser.release(
         slots,
-        paid=PaidCharge(paid(z), "notes", 1),
+        paid=cast("Any", SimpleNamespace(events=paid(z))),
         relation=Relation.REPLACE,
         slot_count=len(slots),
         prepared=parser.prepare(public or PublicInput()),
@@ -252,7 +253,7 @@ def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:
     parser = KSAThresholdOutputParser()
-    other = PaidCharge((Pure(epsilon=1.0),), "a", 1)
+    other: Any = SimpleNamespace(events=(Pure(epsilon=1.0),))
     with pytest.raises(InvalidParameterError, match="paid"):
         parser.release(
             [Slot("cough")] * 90,

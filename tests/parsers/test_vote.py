@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,7 +230,7 @@ def test_alone_drafted_labels_need_a_question() -> None:
 
 def test_in_a_per_unit_account_nobody_left_to_pay_is_nobody_voting() -> None:
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
-    terms = replace(paid(parser, z=4.0), charge_units=lambda _units: [])
+    terms = paid(parser, z=4.0)
     assert share_released(outcomes(parser, [], paid=terms, slot_count=60)) < 0.016
 
 

@@ -17,11 +17,13 @@ from langchain_core.prompts import (
     FewShotPromptWithTemplates,
     PromptTemplate,
 )
+from support.ledgers import bought
 from support.released_parts import EVENTS, QUESTIONS, record, released
 
 from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.released import (
     ReleasedExamples,
@@ -119,14 +121,12 @@ def test_the_nearest_the_first_or_all_are_selected() -> None:
 
 
 async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
-    ledger = MemoryLedger()
-    ledger.open(AccountTerms("notes", 8.0, 1e-5, 3))
-    ledger.fix_plan("notes", Plan({"unit_key": "patient_id"}, EVENTS))
-    ledger.charge("notes")
+    ledger = Ledger(":memory:")
     handler = PrivacyBudgetHandler(
-        epsilon=8, delta=1e-5, queries=3, ledger=ledger, account="notes"
+        epsilon=8, delta=1e-5, queries=1, ledger=ledger, account="notes"
     )
-    before = ledger.state("notes"), ledger.charges("notes"), handler.spent()
+    bought(handler, Charge(name="a", parts=EVENTS), unit_key="patient_id")
+    before = ledger.state("notes"), handler.spent()
 
     released().save(tmp_path / "examples.json")
     loaded = ReleasedExamples.load(tmp_path / "examples.json", ledger=ledger)
@@ -141,7 +141,7 @@ async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
         assert await chain.abatch(list(ASKED), config) == list(ASKED.values())
         assert list(chain.stream(next(iter(ASKED)), config)) == ["person"]
 
-    assert (ledger.state("notes"), ledger.charges("notes"), handler.spent()) == before
+    assert (ledger.state("notes"), handler.spent()) == before
 
 
 def test_the_examples_decide_what_the_model_says() -> None:

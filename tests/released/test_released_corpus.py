@@ -14,7 +14,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     LedgerError,
 )
-from langchain_dpicl.ledger import MemoryLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.released import ReleasedCorpus
 
@@ -121,7 +121,7 @@ def test_what_can_not_be_kept_is_refused() -> None:
 
 
 def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
-    corpus().verify(MemoryLedger())  # Public: nothing was charged.
+    corpus().verify(Ledger(":memory:"))  # Public: nothing was charged.
     charged = public_record(
         status="released",
         events=[],
@@ -129,4 +129,4 @@ def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
         account={"name": "notes", "accounting": "plan", "epsilon": 1.0, "delta": 1e-6},
     )
     with pytest.raises((LedgerError, InvalidParameterError)):
-        ReleasedCorpus(FACTS, charged).verify(MemoryLedger())
+        ReleasedCorpus(FACTS, charged).verify(Ledger(":memory:"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ledgers import account_of, bought
 from support.released_parts import (
     EVENTS,
     as_json,
@@ -17,21 +18,14 @@ from support.released_parts import (
     stored,
 )
 
-from langchain_dpicl.accounting import Gaussian
+from langchain_dpicl.accounting import Charge, Gaussian
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import (
-    AccountTerms,
-    Ledger,
-    MemoryLedger,
-    Plan,
-    SQLLedger,
-    open_ledger,
-)
+from langchain_dpicl.ledger import AccountTerms, Ledger, open_ledger
 from langchain_dpicl.released import ReleasedExamples
 
-PLANNED = AccountTerms("notes", 8.0, 1e-5, 2)
-TERMS: Any = {"accounting": "renyi", "order": 2.0, "delta0_share": 0.0}
-FILTERED = AccountTerms("filter", 50.0, 1e-5, **TERMS)
+PLANNED = AccountTerms(name="notes", epsilon=8.0, delta=1e-5, queries=1)
+TERMS: Any = {"epsilon": 50.0, "delta": 1e-5, "order": 2.0, "delta0_share": 0.0}
+FILTERED = AccountTerms(name="filter", **TERMS)
 ACCOUNT = {"name": "notes", "accounting": "plan", "epsilon": 8.0, "delta": 1e-5}
 
 
@@ -40,23 +34,24 @@ def gaussian(z: float, count: int) -> Gaussian:
 
 
 def charged(ledger: Ledger) -> Ledger:
-    ledger.open(PLANNED)
-    ledger.fix_plan("notes", Plan({"parts": [], "unit_key": "patient_id"}, EVENTS))
-    ledger.charge("notes")
-    ledger.open(FILTERED)
-    ledger.fix_plan("filter", Plan({"unit_key": "patient_id"}, ()))
-    ledger.charge("filter", (Gaussian(noise_multiplier=9.0),))
-    ledger.charge("filter", EVENTS)
+    filtered = account_of(ledger, FILTERED)
+    for budget, parts in (
+        (account_of(ledger, PLANNED), EVENTS),
+        (filtered, (Gaussian(noise_multiplier=9.0),)),
+        (filtered, EVENTS),
+    ):
+        charge = Charge(name="examples", parts=parts)
+        bought(budget, charge, unit_key="patient_id")
     return ledger
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "memory":
-        yield charged(MemoryLedger())
+        yield charged(Ledger(":memory:"))
         return
     found = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    assert isinstance(found, SQLLedger)
+    assert isinstance(found, Ledger)
     yield charged(found)
     found.dispose()
 
@@ -95,7 +90,7 @@ def test_a_charge_that_the_ledger_has_is_confirmed(
         ({"account": {**ACCOUNT, "epsilon": 1.0}}, "'account' has another epsilon"),
         ({"account": {**ACCOUNT, "delta": 0.5}}, "'account' has another delta"),
         ({"account": {**ACCOUNT, "scope": "unit"}}, "'account' has another scope"),
-        ({"account": {**ACCOUNT, "queries": 1}}, "'account' has another queries"),
+        ({"account": {**ACCOUNT, "queries": 3}}, "'account' has another queries"),
         ({"account": {"name": "filter"}, "charge": 1}, "'events' are not those"),
         (
             {"events": as_json(gaussian(4.0, 29))},
@@ -131,7 +126,7 @@ def test_a_ledger_is_named_by_its_url_and_none_is_made(tmp_path: Path) -> None:
         ReleasedExamples.load(path, ledger=url)
     assert not (tmp_path / "clinic.db").exists()
     ledger = open_ledger(url)
-    assert isinstance(ledger, SQLLedger)
+    assert isinstance(ledger, Ledger)
     charged(ledger).close_account("notes")
     ledger.dispose()
     assert ReleasedExamples.load(path, ledger=url).record["charge"] == 1

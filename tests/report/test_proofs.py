@@ -22,6 +22,7 @@ from support.parser_parts import ANSWERS, PARSERS
 from support.table_parts import people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, mechanisms, parsers
+from langchain_dpicl.budget import charges
 from langchain_dpicl.report.charges import plain
 from langchain_dpicl.report.proven import HEADINGS, PROOFS, Proof
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
@@ -165,8 +166,8 @@ def drawn(proof: Proof, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def unpaid(drawn: list[Any], budget: PrivacyBudgetHandler) -> list[Any]:
     """Return what was drawn by and not charged."""
-    charges = budget.ledger.charges(budget.account)
-    charged = [event for c in charges for event in plain(c.charge.events)]
+    stored = charges(budget.ledger, budget.account)
+    charged = [event for charge in stored for event in plain(charge.events)]
     return [event for paid in drawn for event in paid if event not in charged]
 
 
@@ -179,7 +180,7 @@ def test_a_release_draws_by_what_was_charged(
     assert paid
     if proof.function == "randomize":
         # Each column has a part of a person's epsilon.
-        (event,) = budget.ledger.charges(budget.account)[0].charge.events
+        (event,) = charges(budget.ledger, budget.account)[0].events
         assert sum(epsilon for (epsilon,) in paid) <= event.epsilon * (1 + 1e-9)
     else:
         assert unpaid(paid, budget) == []

@@ -16,6 +16,7 @@ from support.corpora import CLINIC, clock_for, of_month, opened_in, pay
 from support.few_shot_fakes import generator_of, records_of
 from support.groups_fakes import note
 from support.ldp_parts import MIXED, table_of
+from support.ledgers import bought
 from support.table_parts import people, people_schema
 
 from langchain_dpicl import (
@@ -29,7 +30,7 @@ from langchain_dpicl import (
 from langchain_dpicl.audit import AuditReport
 from langchain_dpicl.erasure import ErasureCertificate
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.report import texts
 from langchain_dpicl.tabular import GDPTable
@@ -61,16 +62,16 @@ def ask(budget: PrivacyBudgetHandler, parser: Any = None, **changes: Any) -> Any
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> SQLLedger:
-    return SQLLedger(f"sqlite:///{tmp_path}/reported.db")
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(f"sqlite:///{tmp_path}/reported.db")
 
 
-def test_an_account_with_a_plan(ledger: SQLLedger) -> None:
+def test_an_account_with_a_plan(ledger: Ledger) -> None:
     budget = account(ledger)
     ask(budget)
     found = report.of(ledger, "notes", facts={"purpose": "research", "people": 60})
     assert (found.releases, found.unit_key, found.damage) == (1, "unit", "")
-    assert found.spent == pytest.approx(budget.spent())
+    assert found.spent == pytest.approx(budget.spent().epsilon)
     assert found.left == pytest.approx(8 - found.spent)
     (line,) = found.lines
     assert (line.kind, line.mechanism, line.count) == ("answer", "vote/gaussian", 1)
@@ -82,7 +83,7 @@ def test_an_account_with_a_plan(ledger: SQLLedger) -> None:
         "to be filled",
     ):
         assert said in page
-    assert found.head == ledger.charges("notes")[-1].digest
+    assert found.head == ledger.state("notes").last
     assert found.head in page
     for words in (*texts.NEIGHBORS, *texts.ASSUMPTIONS):
         assert words in html.unescape(page)
@@ -92,25 +93,25 @@ def test_an_account_with_a_plan(ledger: SQLLedger) -> None:
     assert repr(found) == "AccountReport(account='notes', is_whole=True)"
 
 
-def test_an_account_that_has_released_nothing(ledger: SQLLedger) -> None:
+def test_an_account_that_has_released_nothing(ledger: Ledger) -> None:
     account(ledger)
     found = report.of(ledger, "notes")
     assert (found.curve, found.lines, found.spent) == ((), (), 0.0)
     assert "The first release will fix" in found.to_html()
 
 
-def test_a_filter_with_releases_of_two_kinds(ledger: SQLLedger) -> None:
+def test_a_filter_with_releases_of_two_kinds(ledger: Ledger) -> None:
     budget = account(ledger, accounting="renyi")
     ask(budget)
     ask(budget, KSAPTROutputParser(k=1))
     found = report.of(ledger, "notes")
     assert [line.mechanism for line in found.lines] == ["vote/gaussian", "ksa/ptr"]
     assert {proof.function for proof in found.proofs} == {"noisy_counts", "ptr_top_k"}
-    assert found.spent == pytest.approx(budget.spent())
+    assert found.spent == pytest.approx(budget.spent().epsilon)
     assert "Some releases may fail" in found.to_html()
 
 
-def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
+def test_a_per_unit_account_speaks_of_any_unit(ledger: Ledger) -> None:
     ask(account(ledger, scope="unit"), score_threshold=0.1)
     page = report.of(ledger, "notes").to_html()
     assert "≤ " in page
@@ -119,10 +120,9 @@ def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
 
 
 def test_an_account_of_a_corpus_shows_its_cap(
-    ledger: SQLLedger, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = clock_for(monkeypatch, "2026-12-05")
-    ledger.create_corpus(CLINIC)
     for month in ("2026-12", "2027-01"):
         clock.set(f"{month}-05")
         pay(ledger, opened_in(ledger, of_month(month, purpose=f"research in {month}")))
@@ -142,19 +142,18 @@ def test_an_account_of_a_corpus_shows_its_cap(
     assert "no corpus with a cap" in report.of(ledger, "alone").to_html()
 
 
-def test_all_accounts_with_the_same_unit_key_are_listed(ledger: SQLLedger) -> None:
+def test_all_accounts_with_the_same_unit_key_are_listed(ledger: Ledger) -> None:
     unit = CLINIC.unit_key
-    ledger.create_corpus(CLINIC)
-    opened_in(ledger, of_month("2027-01"))
+    opened_in(ledger, of_month("2099-01"))
     template = VoteOutputParser(labels=["a", "b"]).charge()
     for name, key in (("alone", unit), ("again", unit), ("cars", "car")):
-        account(ledger, name).charge(template, unit_key=key)
+        bought(account(ledger, name), template, unit_key=key)
     account(ledger, "unbound")
-    for name in ("alone", "clinic/2027-01"):
+    for name in ("alone", "clinic/2099-01"):
         found = report.of(ledger, name)
         said = found.to_dict()["same_unit"]
         names = [one["name"] for one in said["accounts"]]
-        assert names == ["again", "alone", "clinic/2027-01"]
+        assert names == ["again", "alone", "clinic/2099-01"]
         assert (said["epsilon"], said["delta"]) == (24, 3e-6)
         page = found.to_html()
         assert "has 3 accounts with this unit key" in page
@@ -162,7 +161,7 @@ def test_all_accounts_with_the_same_unit_key_are_listed(ledger: SQLLedger) -> No
     assert "no other account" in report.of(ledger, "unbound").to_html()
 
 
-def test_a_table_with_gaussian_noise_is_no_local_model(ledger: SQLLedger) -> None:
+def test_a_table_with_gaussian_noise_is_no_local_model(ledger: Ledger) -> None:
     budget = account(ledger, "counted", queries=1)
     columns = {"measure": ["job", "ill"], "noise": "gaussian"}
     GDPTable(people(200), people_schema(), budget=budget, **columns).release()
@@ -172,7 +171,7 @@ def test_a_table_with_gaussian_noise_is_no_local_model(ledger: SQLLedger) -> Non
     assert "Central model" in found.to_html()
 
 
-def test_examples_and_tables(ledger: SQLLedger) -> None:
+def test_examples_and_tables(ledger: Ledger) -> None:
     generator_of(budget=account(ledger, "shots", queries=1)).generate(records_of())
     table = GDPTable(
         people(200), people_schema(), budget=account(ledger, "table", queries=1)
@@ -202,7 +201,7 @@ def test_examples_and_tables(ledger: SQLLedger) -> None:
 
 
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
-def test_nothing_private_is_in_a_report(ledger: SQLLedger, scope: str) -> None:
+def test_nothing_private_is_in_a_report(ledger: Ledger, scope: str) -> None:
     budget = account(ledger, scope=scope)
     per_unit = {"score_threshold": 0.1} if scope == "unit" else {}
     ask(budget, **per_unit)
@@ -230,13 +229,13 @@ def leaks(text: str, canaries: list[str]) -> list[str]:
     return [canary for canary in canaries if canary.casefold() in text.casefold()]
 
 
-def test_twin_a_canary_in_a_page_is_found(ledger: SQLLedger) -> None:
+def test_twin_a_canary_in_a_page_is_found(ledger: Ledger) -> None:
     account(ledger)
     found = replace(report.of(ledger, "notes"), facts={"people": CANARY.upper()})
     assert leaks(found.to_html(), [CANARY]) == [CANARY]
 
 
-def test_the_page_is_whole_and_escaped(ledger: SQLLedger) -> None:
+def test_the_page_is_whole_and_escaped(ledger: Ledger) -> None:
     name = "<b>notes</b>"
     account(ledger, name)
     page = report.of(ledger, name, facts={"purpose": "<script>x()</script>"}).to_html()
@@ -245,11 +244,11 @@ def test_the_page_is_whole_and_escaped(ledger: SQLLedger) -> None:
     assert not re.search(r"(src|href)\s*=|@import|url\(|https?://", page)
 
 
-def test_a_damaged_ledger_is_told(ledger: SQLLedger) -> None:
+def test_a_damaged_ledger_is_told(ledger: Ledger) -> None:
     ask(account(ledger))
     ledger.dispose()
     with closing(sqlite3.connect(ledger.path or "", isolation_level=None)) as edited:
-        edited.execute("UPDATE dpicl_charge SET charged_at = '2020-01-01 00:00:00'")
+        edited.execute("UPDATE dpicl_entry SET at = 0 WHERE kind = 'charge'")
     found = report.of(f"sqlite:///{ledger.path}", "notes")
     assert not found.is_whole
     assert "The ledger is damaged." in found.to_html()
@@ -257,7 +256,7 @@ def test_a_damaged_ledger_is_told(ledger: SQLLedger) -> None:
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
-        report.of(MemoryLedger(), "notes")
+        report.of(Ledger(":memory:"), "notes")
     with pytest.raises(LedgerError):
         report.of(f"sqlite:///{tmp_path}/none.db", "notes")
     assert not (tmp_path / "none.db").exists()
@@ -266,7 +265,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 # -- what is given beside the ledger ---------------------------------------------------
 
 
-def test_facts_come_from_yaml_and_from_json(ledger: SQLLedger, tmp_path: Path) -> None:
+def test_facts_come_from_yaml_and_from_json(ledger: Ledger, tmp_path: Path) -> None:
     account(ledger)
     yaml, plain = tmp_path / "facts.yaml", tmp_path / "facts.json"
     yaml.write_text("controller: Clinic\nvalid_until: 2020-12-31\ncallers: [a, b]\n")
@@ -292,7 +291,7 @@ def test_facts_come_from_yaml_and_from_json(ledger: SQLLedger, tmp_path: Path) -
     ],
 )
 def test_facts_that_make_no_sense_are_refused(
-    ledger: SQLLedger, tmp_path: Path, text: str
+    ledger: Ledger, tmp_path: Path, text: str
 ) -> None:
     account(ledger)
     path = tmp_path / "facts.yaml"
@@ -301,7 +300,7 @@ def test_facts_that_make_no_sense_are_refused(
         report.of(ledger, "notes", facts=path)
 
 
-def test_of_audits_only_the_verdict_is_shown(ledger: SQLLedger, tmp_path: Path) -> None:
+def test_of_audits_only_the_verdict_is_shown(ledger: Ledger, tmp_path: Path) -> None:
     account(ledger)
     for name, sound in (("a", True), ("b", False)):
         AuditReport("snapshot", CANARY, CANARY, sound, rows=((CANARY,),)).save(
@@ -317,7 +316,7 @@ def test_of_audits_only_the_verdict_is_shown(ledger: SQLLedger, tmp_path: Path) 
         report.of(ledger, "notes", audits=tmp_path / "a.json")
 
 
-def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
+def test_of_erasures_nobody_is_named(ledger: Ledger, tmp_path: Path) -> None:
     account(ledger)
     made = ErasureCertificate(
         fingerprint=CANARY,
@@ -345,7 +344,7 @@ def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["html", "json"])
 def test_a_report_is_saved_by_its_ending(
-    ledger: SQLLedger, tmp_path: Path, ending: str
+    ledger: Ledger, tmp_path: Path, ending: str
 ) -> None:
     account(ledger)
     path = tmp_path / f"report.{ending}"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from scipy.stats import norm
+from support.ledgers import bought
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting, report
-from langchain_dpicl.accounting import Gaussian
-from langchain_dpicl.ledger import AccountState, AccountTerms, MemoryLedger, Plan
+from langchain_dpicl.accounting import Charge, Gaussian
+from langchain_dpicl.ledger import AccountTerms, Book, Ledger, Plan
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.report.curve import (
     CurvePoint,
@@ -22,9 +23,10 @@ from langchain_dpicl.report.curve import (
     svg,
 )
 
-TERMS = AccountTerms("notes", 8.0, 1e-6, 20)
+TERMS = AccountTerms(name="notes", epsilon=8.0, delta=1e-6, queries=20)
 NOISE = accounting.noise_multiplier(epsilon=8, delta=1e-6, uses=20)
-PLAN = Plan({"unit_key": None}, (Gaussian(noise_multiplier=NOISE),))
+EVENTS = (Gaussian(noise_multiplier=NOISE),)
+PLAN = Plan(charge=Charge(name="vote", parts=EVENTS), events=EVENTS)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -33,12 +35,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return float(low - math.exp(epsilon) * high)
 
 
-def state(terms: AccountTerms = TERMS, used: int = 5, **more: Any) -> AccountState:
-    return AccountState(terms, PLAN, used, closed=False, **more)
+def book(used: int = 5) -> Book:
+    return replace(Ledger(":memory:").open(TERMS), used=used)
 
 
 def test_a_plans_curve_is_the_accountants() -> None:
-    points = curve(state())
+    points = curve(book(), PLAN)
     assert [p.delta for p in points] == sorted((p.delta for p in points), reverse=True)
     for point in points:
         for value, uses in ((point.promised, 20), (point.spent, 5)):
@@ -51,7 +53,7 @@ def test_a_plans_curve_is_the_accountants() -> None:
 
 
 def test_a_filters_curve_passes_its_promise_and_never_below() -> None:
-    ledger = MemoryLedger()
+    ledger = Ledger(":memory:")
     budget = PrivacyBudgetHandler(
         epsilon=8,
         delta=1e-6,
@@ -60,17 +62,17 @@ def test_a_filters_curve_passes_its_promise_and_never_below() -> None:
         accounting="renyi",
     )
     for _ in range(4):
-        budget.charge(voting.charge())
+        bought(budget, voting.charge())
     found = report.of(ledger, "default")
     at = next(p for p in found.curve if p.delta == 1e-6)
     assert at.promised == pytest.approx(8, rel=1e-6)
-    assert at.spent == pytest.approx(budget.spent(), rel=1e-6)
+    assert at.spent == pytest.approx(budget.spent().epsilon, rel=1e-6)
     promised = [p.promised for p in found.curve if p.promised is not None]
     assert promised == sorted(promised)
 
 
 def test_a_household_loses_what_group_privacy_says() -> None:
-    for one in households(state()):
+    for one in households(TERMS):
         n = one.people
         assert one.epsilon == 8 * n
         exact = 1e-6 * math.expm1(8 * n) / math.expm1(8)
@@ -78,7 +80,7 @@ def test_a_household_loses_what_group_privacy_says() -> None:
 
 
 def test_the_formula_is_no_less_than_what_a_gaussian_loses() -> None:
-    for one in households(state()):
+    for one in households(TERMS):
         if one.delta is not None:
             mu = one.people * math.sqrt(20) / NOISE
             assert gaussian_delta(mu, one.epsilon) <= one.delta
@@ -90,7 +92,7 @@ def test_what_is_no_bound_is_not_told() -> None:
 
 
 def test_the_drawing_is_numbers_alone() -> None:
-    drawn = svg(curve(state()), 1e-6, 8.0)
+    drawn = svg(curve(book(), PLAN), 1e-6, 8.0)
     assert drawn.count("<polyline") == 2
     assert "nan" not in drawn
     assert "inf" not in drawn

@@ -20,9 +20,10 @@ from langchain_dpicl import (
     VoteOutputParser,
     report,
 )
+from langchain_dpicl.budget import charges
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import GDPTable
@@ -32,11 +33,11 @@ QUESTION = "Which side effect do patients on lisinopril report most?"
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> SQLLedger:
-    return SQLLedger(f"sqlite:///{tmp_path_factory.mktemp('verified')}/l.db")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return Ledger(f"sqlite:///{tmp_path_factory.mktemp('verified')}/l.db")
 
 
-def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
+def chain(ledger: Ledger, name: str, **parts: Any) -> DPChain:
     terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, **parts.pop("terms", {})}
     threshold = parts.pop("score_threshold", None)
     groups = RetrievedGroups.from_documents(
@@ -53,23 +54,23 @@ def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
     return DPChain(groups=groups, model=model, parser=parser, budget=budget, **parts)
 
 
-def asked(ledger: SQLLedger, name: str, *, times: int = 1, **parts: Any) -> Any:
+def asked(ledger: Ledger, name: str, *, times: int = 1, **parts: Any) -> Any:
     made = chain(ledger, name, **parts)
     return [made.invoke(QUESTION) for _ in range(times)][-1]
 
 
 @pytest.fixture(scope="module")
-def record(ledger: SQLLedger) -> dict[str, Any]:
+def record(ledger: Ledger) -> dict[str, Any]:
     found: dict[str, Any] = asked(ledger, "notes", times=2).response_metadata["privacy"]
     return found
 
 
-def test_an_answer_is_confirmed(ledger: SQLLedger, record: dict[str, Any]) -> None:
+def test_an_answer_is_confirmed(ledger: Ledger, record: dict[str, Any]) -> None:
     found = report.verify(record, ledger)
     assert found.is_confirmed, found
     assert (found.account, found.charge) == ("notes", 2)
-    assert found.digest == ledger.charges("notes")[1].digest
-    assert len(found.checked) == 5
+    assert found.digest == charges(ledger, "notes")[1].digest
+    assert len(found.checked) == 6
     # Later charges change nothing.
     asked(ledger, "notes")
     assert report.verify(record, ledger) == found
@@ -91,7 +92,7 @@ def noisier(record: dict[str, Any]) -> None:
     ("change", "wrong"),
     [
         (changed(charge=99), "has no charge 99"),
-        (changed(charge=1), "had spent"),
+        (changed(charge=1), "not what the ledger stored"),
         (changed(charge=None), "names no charge"),
         (changed(account=None), "no account"),
         (changed(random="seeded"), "source for tests"),
@@ -113,15 +114,12 @@ def noisier(record: dict[str, Any]) -> None:
     ],
 )
 def test_a_record_that_says_something_else_is_not(
-    ledger: SQLLedger, record: dict[str, Any], change: Change, wrong: str | None
+    ledger: Ledger, record: dict[str, Any], change: Change, wrong: str | None
 ) -> None:
     edited = json.loads(json.dumps(record))
     change(edited)
     found = report.verify(edited, ledger)
-    if wrong == "had spent":
-        # Charge 1 had spent less: the record overstates, and promises no more.
-        assert found.is_confirmed
-    elif wrong is None:
+    if wrong is None:
         # Two charges may pay for one question.
         assert found.is_confirmed
     else:
@@ -149,16 +147,15 @@ FORGED: dict[str, Change] = {
 }
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["charge alone", "stored"])
-def given(request: pytest.FixtureRequest, ledger: SQLLedger) -> dict[str, Any]:
-    told = asked(ledger, f"forged {request.param}", cache=request.param)
-    found: dict[str, Any] = told.response_metadata["privacy"]
+@pytest.fixture(scope="module")
+def given(ledger: Ledger) -> dict[str, Any]:
+    found: dict[str, Any] = asked(ledger, "forged").response_metadata["privacy"]
     return found
 
 
 @pytest.mark.parametrize("field", FORGED)
 def test_a_forged_field_is_found_or_named(
-    ledger: SQLLedger, given: dict[str, Any], field: str
+    ledger: Ledger, given: dict[str, Any], field: str
 ) -> None:
     record = json.loads(json.dumps(given))
     FORGED[field](record)
@@ -174,27 +171,20 @@ def test_a_forged_field_is_found_or_named(
         assert verdict.to_dict()["not_compared"] == list(verdict.not_compared)
         named = verdict.summary.partition("Not compared")[2]
         assert all(name in named for name in verdict.not_compared)
-    is_stored = "stored" in str(verdict.checked) or is_found
-    unstored = {"created", "calls", "parameters.invented", "details.invented"}
-    assert is_found == (is_stored and field not in unstored)
+    unstored = {"calls", "parameters.invented", "details.invented"}
+    assert is_found == (field not in unstored)
 
 
 def test_of_a_stored_release_nearly_everything_is_compared(
-    ledger: SQLLedger, given: dict[str, Any]
+    ledger: Ledger, given: dict[str, Any]
 ) -> None:
-    named = report.verify(given, ledger).not_compared
-    if given["account"]["name"] == "forged True":
-        assert named == ("created", "calls")
-    else:
-        fields = {"status", "mechanism", "parameters", "unit", "neighbors", "random"}
-        assert fields <= set(named)
-        assert not {"charge", "events", "account", "unit_key"} & set(named)
+    assert report.verify(given, ledger).not_compared == ("calls",)
 
 
 @pytest.mark.parametrize(
     "field", ["n_groups", "rows_per_unit", "noise", "groups_hidden_by_noise", "schema"]
 )
-def test_a_forged_parameter_of_a_table_is_found(ledger: SQLLedger, field: str) -> None:
+def test_a_forged_parameter_of_a_table_is_found(ledger: Ledger, field: str) -> None:
     budget = PrivacyBudgetHandler(
         epsilon=3, delta=1e-5, queries=1, ledger=ledger, account="tabulated"
     )
@@ -209,11 +199,11 @@ def test_a_forged_parameter_of_a_table_is_found(ledger: SQLLedger, field: str) -
 def test_another_ledger_confirms_nothing(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
-    other = SQLLedger(f"sqlite:///{tmp_path}/other.db")
+    other = Ledger(f"sqlite:///{tmp_path}/other.db")
     assert not report.verify(record, other).is_confirmed
 
 
-def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> None:
+def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: Ledger) -> None:
     told = asked(ledger, "cached", times=2, cache=True)
     found = told.response_metadata["privacy"]
     assert (found["status"], found["charge"]) == ("cached", None)
@@ -228,7 +218,7 @@ def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> 
 
 
 def test_a_ledger_confirms_no_answer_without_a_charge(
-    ledger: SQLLedger, record: dict[str, Any]
+    ledger: Ledger, record: dict[str, Any]
 ) -> None:
     # Whoever takes the charge out of a record gets one like this.
     free = {**record, "status": "public", "events": [], "charge": None}
@@ -239,7 +229,7 @@ def test_a_ledger_confirms_no_answer_without_a_charge(
     assert not report.verify({**free, "status": "released"}, ledger).is_confirmed
 
 
-def test_a_per_unit_account_and_a_table(ledger: SQLLedger) -> None:
+def test_a_per_unit_account_and_a_table(ledger: Ledger) -> None:
     told = asked(ledger, "each", times=2, terms={"scope": "unit"}, score_threshold=0.1)
     found = report.verify(told.response_metadata["privacy"], ledger)
     assert (found.is_confirmed, found.charge) == (True, 2)
@@ -253,7 +243,7 @@ def test_a_per_unit_account_and_a_table(ledger: SQLLedger) -> None:
     assert not report.verify(record, ledger).is_confirmed
 
 
-def test_noise_for_tests_is_no_release(ledger: SQLLedger) -> None:
+def test_noise_for_tests_is_no_release(ledger: Ledger) -> None:
     parser = VoteOutputParser(labels=["cough", "rash"], random=SeededRandom(7))
     told = asked(ledger, "seeded", parser=parser)
     found = report.verify(told.response_metadata["privacy"], ledger)
@@ -261,7 +251,7 @@ def test_noise_for_tests_is_no_release(ledger: SQLLedger) -> None:
 
 
 def test_a_file_of_examples_and_an_answer_as_json(
-    ledger: SQLLedger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = PrivacyBudgetHandler(
         epsilon=4, delta=1e-5, queries=1, ledger=ledger, account="shots"
@@ -292,7 +282,7 @@ def test_a_file_of_examples_and_an_answer_as_json(
     [({}, "no record"), ([1], "no record"), ("form", "another form than")],
 )
 def test_what_is_no_record_is_refused(
-    ledger: SQLLedger, record: dict[str, Any], content: Any, message: str
+    ledger: Ledger, record: dict[str, Any], content: Any, message: str
 ) -> None:
     if content == "form":
         content = {**record, "epsilon": "private text"}

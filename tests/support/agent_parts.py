@@ -18,7 +18,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.ledger.base import ChargeRecord
+from langchain_dpicl.budget import Stored, charges
 from langchain_dpicl.offline import HashingEmbeddings
 from support.fakes import ScriptedModel, notes
 
@@ -118,9 +118,9 @@ def account(queries: int = 5, **changes: Any) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(**{**terms, **changes})
 
 
-def journal(budget: PrivacyBudgetHandler) -> list[ChargeRecord]:
+def journal(budget: PrivacyBudgetHandler) -> list[Stored]:
     """The charges as the ledger has them."""
-    return budget.ledger.charges(budget.account)
+    return charges(budget.ledger, budget.account)
 
 
 async def run(

@@ -100,7 +100,7 @@ OTHERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         rich,
         [
             *("epsilon", "delta", "ledger", "account", "queries", "accounting"),
-            *("scope", "delta0_share", "order", "charge", "spent", "raise_error"),
+            *("scope", "delta0_share", "order", "buy", "spent", "raise_error"),
         ],
     ),
     "DPFewShotGenerator": (

@@ -96,9 +96,10 @@ class Till:
         self.poor = set(poor)
         self.asked: list[list[str]] = []
 
-    def __call__(self, unit_ids: Sequence[str]) -> list[bool]:
-        self.asked.append(sorted(unit_ids))
-        return [unit_id not in self.poor for unit_id in unit_ids]
+    def __call__(self, unit_ids: Iterable[str]) -> set[str]:
+        asked = sorted(unit_ids)
+        self.asked.append(asked)
+        return {*asked} - self.poor
 
 
 def note(unit: Any, text: str, **metadata: Any) -> Document:

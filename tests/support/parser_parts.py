@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.offline import HashingEmbeddings
@@ -47,14 +48,14 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
 
 def paid(
     parser: DPOutputParser, z: float = 1e-3, epsilon: float = 1e3, delta0: float = 1e-9
-) -> PaidCharge:
+) -> Any:
     """Return a charge with the events that the parser's mechanism takes."""
     values = {"gaussian": ("noise_multiplier", z), "failure": ("delta0", delta0)}
     events = []
     for part in parser.charge().parts:
         name, value = values.get(part.kind, ("epsilon", epsilon))
         events.append(part.model_copy(update={name: value}))
-    return PaidCharge(tuple(events), "notes", 1)
+    return SimpleNamespace(events=tuple(events))
 
 
 def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:

@@ -47,6 +47,6 @@ def draw(
     groups = retrieved(documents, **terms)
     prepared = groups.prepare(QUESTION)
     till = Till(poor)
-    slots = contents(groups.draw_prepared(prepared, charge_units=till))
+    slots = contents(groups.draw_prepared(prepared, collect=till))
     [asked] = till.asked
     return slots, asked

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from support.check_types import ROOT
 from support.groups_fakes import WordEmbedding, note, retrieved
-from support.ledgers import UNIT_PLANNED, opened, spend
+from support.ledgers import UNIT_PLANNED, spend
 from support.postgres import PostgresServer, Standby
 
 from langchain_dpicl import ErasureCertificate, RetrievedGroups
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 PAGES = ROOT / "docs" / "operate"
 MOST_WORDS = {
@@ -73,18 +73,18 @@ def service(tmp_path: Path) -> Path:
 
 
 def charged(url: str) -> None:
-    ledger = SQLLedger(url)
-    opened(ledger, UNIT_PLANNED)
-    ledger.charge_units(spend(ledger, UNIT_PLANNED), ["p-17", "p-18"])
+    ledger = Ledger(url)
+    spend(ledger, UNIT_PLANNED, ["p-17", "p-18"])
     ledger.dispose()
 
 
 def state_in(folder: Path, name: str = "clinic.db") -> tuple[int, bool, int]:
     """Return how many charges and balances a ledger has, and whether it is closed."""
-    ledger = SQLLedger(f"sqlite:///{folder / name}", create=False)
-    state, balances = ledger.verify("notes"), list(ledger.unit_balances("notes"))
+    ledger = Ledger(f"sqlite:///{folder / name}", create=False)
+    ledger.verify()
+    book, balances = ledger.state("notes"), list(ledger.unit_balances("notes"))
     ledger.dispose()
-    return state.used, state.closed, len(balances)
+    return book.used, not book.is_open, len(balances)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_backing_up_and_restoring(service: Path) -> None:
     # The charge that the backup has forgotten is found in the old file.
     assert state_in(service) == (1, True, 2)
     assert state_in(service / "old")[0] == 2
-    assert len((service / "notes-monday.jsonl").read_text().splitlines()) == 2
+    assert (service / "notes-monday.jsonl").read_text().count('"kind": "charge"') == 1
 
 
 def test_backing_up_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
@@ -144,7 +144,7 @@ def test_backing_up_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
         DATABASE=database,
         PATH=str(postgres.programs),
     )
-    assert "COPY test_1.dpicl_charge" in (tmp_path / "clinic-monday.sql").read_text()
+    assert "COPY test_1.dpicl_entry" in (tmp_path / "clinic-monday.sql").read_text()
 
 
 def test_a_standby_that_takes_over(
@@ -165,13 +165,14 @@ def test_a_standby_that_takes_over(
         while connection.execute(question).fetchone() != (1,):
             assert time.monotonic() < deadline, "nobody waits for the standby"
             time.sleep(0.05)
-    ledger = SQLLedger(url, create=False, require_synchronous=True)
+    ledger = Ledger(url, create=False, require_synchronous=True)
     spend(ledger, UNIT_PLANNED)
     ledger.dispose()
     postgres.stop()
     new = standby.url(url)
     variables |= {"NEW": new.replace("+psycopg", ""), "NEW_LEDGER": new}
     run(commands("standby", "failover"), tmp_path, **variables)
-    after = SQLLedger(new, create=False)
-    assert after.verify("notes").used == 2, "a charge was forgotten"
+    after = Ledger(new, create=False)
+    after.verify()
+    assert after.state("notes").used == 2, "a charge was forgotten"
     after.dispose()

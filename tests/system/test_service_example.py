@@ -22,7 +22,7 @@ from support.postgres import PostgresServer
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.demo import clinic, questions
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings
 
 SERVICE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
@@ -67,7 +67,7 @@ def workers(
     folder: Path, index: str, ledger_url: str
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two processes of the service, each on a socket of its own."""
-    SQLLedger(ledger_url).dispose()
+    Ledger(ledger_url).dispose()
     environment = {
         **os.environ,
         "DPICL_LEDGER": ledger_url,
@@ -203,7 +203,7 @@ async def test_who_hangs_up_has_paid_and_a_closed_account_says_so(
     folder: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPICL_LEDGER", f"sqlite:///{folder}/service.db")
-    SQLLedger(f"sqlite:///{folder}/service.db").dispose()
+    Ledger(f"sqlite:///{folder}/service.db").dispose()
     monkeypatch.setenv("DPICL_ANSWERS", "1")
     monkeypatch.setenv("DPICL_INDEX", index)
     service = SimpleNamespace(**runpy.run_path(str(SERVICE)))
@@ -237,9 +237,10 @@ async def test_who_hangs_up_has_paid_and_a_closed_account_says_so(
 
 def charges(url: str) -> int:
     """Return how many charges there are, if they are as they were written."""
-    ledger = SQLLedger(url)
+    ledger = Ledger(url)
     try:
-        return ledger.verify("service").used
+        ledger.verify("service")
+        return ledger.state("service").used
     finally:
         ledger.dispose()
 

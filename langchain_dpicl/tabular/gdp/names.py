@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.release.store import damaged, read
+from langchain_dpicl.release.record import damaged
 from langchain_dpicl.tabular.rows.chunks import Chunk
 from langchain_dpicl.tabular.schema.cells import listed
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -92,14 +93,13 @@ def check_open(
 
 
 def names_stored(
-    columns: Sequence[CategoricalColumn], stored: str
+    columns: Sequence[CategoricalColumn], keys: Any
 ) -> dict[str, tuple[str, ...]]:
     """Return what was released of each open column, by the alphabet.
 
     Raises:
         LedgerError: If no release of these columns stores this.
     """
-    keys = read(stored)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise damaged()
     found: dict[str, list[str]] = {str(place): [] for place in range(len(columns))}

@@ -4,23 +4,21 @@ Privacy:
     Rows are read, checked and tallied before the charge, so that a bad row costs
     nothing; nothing of the tallies leaves `made` but through `noisy_tallies`, and of
     the names in open columns through `threshold_words`. The charge is durable before
-    the noise is drawn, the noise is computed from what was charged, and what was drawn
-    is stored before it is returned. One owner draws for a charge (`release/owner.py`).
-    Where its process stops between charge and storing, `resume=True` claims the charge
-    and draws what is not stored, once.
+    the noise is drawn, the noise is that of the events that were paid, and what was
+    drawn is stored before it is returned (`budget.paid`). Where a process stops between
+    charge and storing, `resume=True` draws what is not stored under the same charge:
+    what stopped it did not look at the draw.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from langchain_dpicl.accounting import Event, Gaussian, compose
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored, last
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
@@ -28,16 +26,14 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.keyword_threshold import pass_rate, threshold_words
 from langchain_dpicl.mechanisms.random import SecureRandom, current, use
 from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
-from langchain_dpicl.release.flow import result
-from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
-from langchain_dpicl.release.record import paid_part, release_record
-from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
+from langchain_dpicl.release.buying import taken_or_payable
+from langchain_dpicl.release.record import damaged, release_record
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
 from langchain_dpicl.tabular.gdp.mergeable import Tally
 from langchain_dpicl.tabular.gdp.names import names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
-from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid, Test
+from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, TableEvent, Test
 from langchain_dpicl.tabular.released_table import require_rows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -45,10 +41,8 @@ from langchain_dpicl.tabular.schema.table import TableSchema
 NEIGHBORS = "all rows of one unit added or removed"
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
-AllPaid = tuple[Paid, Test | None]
 
-_STORED = {"created", "library", "events", "epsilon", "charge", "account"}
-"""What the header of each stored release has; where noise is Gaussian, delta too."""
+_WAY_OUT = "release(resume=True) takes it"
 
 
 @dataclass(repr=False)
@@ -73,71 +67,57 @@ class Release:
 
     def run(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
-        purchase = self._purchase(resume=resume)
-        entry = self._stored(purchase)
-        if entry is None:
+        # Before the noise is settled: a stored release settles it.
+        is_seeded = (self.random or current()).is_seeded
+        kind = self.terms.fingerprint(is_secure=not is_seeded)
+        key = f"{MECHANISM} {kind}"
+        stored = last(self.budget.ledger, self.budget.account, key) if resume else None
+        if stored is None:
+            self.terms = self.terms.settled(self.budget)
+            purchase = self._purchase(key, resume=resume)
+            stored = taken_or_payable(purchase, "release", _WAY_OUT)
+        if stored is None:
             self._require_recordable()
-        elif self._is_complete(entry):
-            return self._found(entry)
+        else:
+            self._settle_by(stored)
+            if stored.is_complete:
+                return self._found(stored)
         counted = self._counted(data)
         require_rows(counted.value.n_rows)
-        with purchase.owner:
-            entry = result(purchase.taken(partial(self._begun, purchase)))
-            self._settle_by(entry)
-            if not entry.steps:
-                entry = entry.drawn(self._drawn(entry, counted))
-            if not self._is_complete(entry):
-                entry = entry.drawn(self._named(entry, counted))
-        return self._found(entry)
+        with self._purchase(key, resume=resume).bought() as paid:
+            self._settle_by(paid.stored)
+            values: list[Any] = [self._drawn(paid, counted)]
+            if self.terms.opened:
+                values.append(self._named(paid, counted))
+        return self._found(replace(paid.stored, values=tuple(values)))
 
-    def _stored(self, purchase: Purchase) -> Entry | None:
-        """Return a release that is paid for, or None if the account can pay for one."""
-        if (entry := purchase.found()) is None:
-            self.terms = self.terms.settled(self.budget)
-            entry = purchase.require_payable(self.terms.charge())
-        if entry is not None:
-            self._settle_by(entry)
-        return entry
-
-    def _begun(self, purchase: Purchase) -> Entry:
-        return purchase.begun(
-            self.terms.charge(),
-            self._header,
-            unit_key=self.terms.charged_unit,
+    def _purchase(self, key: str, *, resume: bool) -> Purchase:
+        terms = self.terms
+        header = {
+            "record": _record_terms(terms, self.random),
+            "terms": terms.stored(),
+            "row_unit": terms.row_unit,
+            "schema": terms.schema.describe(),
+        }
+        return Purchase(
+            self.budget,
+            terms.charge(),
+            key,
+            steps=2 if terms.opened else 1,
+            unit_key=terms.charged_unit,
+            header=header,
+            resumable=True,
+            anew=not resume,
         )
 
-    def _header(self, paid: PaidCharge) -> dict[str, Any]:
-        """Return what the ledger keeps of a release, for `stored_release` to read."""
-        cost, noise = self._cost(paid.events), self.terms.paid(paid.events)
-        trial = {**header_of(paid.events, paid.sequence), **cost}
-        return {
-            **cost,
-            **_noise_of(*noise),
-            "record": self._record(trial, noise),
-            "terms": self.terms.stored(),
-            "row_unit": self.terms.row_unit,
-            "schema": self.terms.schema.describe(),
-        }
-
-    def _is_complete(self, entry: Entry) -> bool:
-        return len(entry.steps) > bool(self.terms.opened)
-
-    def _settle_by(self, entry: Entry) -> None:
+    def _settle_by(self, stored: Stored) -> None:
         """Take the kind of noise that a stored release has paid for."""
         if self.terms.measure is not None:
             # What the tables are charged is first; names have Gaussian noise anyway.
-            _, (tables, *_) = entry.charged()
-            is_gaussian = isinstance(tables, Gaussian)
+            is_gaussian = isinstance(stored.events[0], Gaussian)
             self.terms = replace(
                 self.terms, noise="gaussian" if is_gaussian else "laplace"
             )
-
-    def _cost(self, events: tuple[Event, ...]) -> dict[str, float]:
-        """Return what a release costs, by what it is charged."""
-        if self.terms.is_pure:
-            return {"epsilon": pure_epsilon(events)}
-        delta = self.budget.delta
-        return {"epsilon": compose(events, delta), "delta": delta}
 
     def _counted(self, data: Hidden[Any]) -> Hidden[Counted]:
         if isinstance(data.value, Tally):
@@ -155,37 +135,33 @@ class Release:
 
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
-        events = self.budget.price(self.terms.charge())
-        paid = self.terms.paid(self.budget.quote(self.terms.charge()))
-        self.terms.deviations(paid[0])
-        if (named := paid[1]) is not None:
-            pass_rate(
-                1, named, Relation.ADD_REMOVE, items_per_answer=self.terms.most_named
-            )
-        trial = {
-            **header_of(events, 1),
-            **self._cost(events),
-            "account": {"name": "trial"},
-        }
-        checked_record(self._record(trial, paid))
+        terms = self.terms
+        events = self.budget.quote(terms.charge())
+        paid, named = terms.paid(events)
+        terms.deviations(paid)
+        if named is not None:
+            pass_rate(1, named, Relation.ADD_REMOVE, items_per_answer=terms.most_named)
+        record = _record_terms(terms, self.random)
+        checked_record(_charged_record(record, terms, events, self.budget.delta))
 
-    def _drawn(self, entry: Entry, counted: Hidden[Counted]) -> str:
-        terms, (paid, _) = self.terms, self._paid(entry)
+    def _drawn(self, charge: Paid, counted: Hidden[Counted]) -> list[int]:
+        terms = self.terms
+        paid, _ = terms.paid(charge.events)
 
-        def draw() -> str:
+        def draw() -> list[int]:
             with use(self.random):
                 noisy = _noisy(terms, paid, counted.value.exact)
-            flat = [int(number) for tally in noisy for number in tally.ravel()]
-            return entry.keep(0, json.dumps(flat))
+            return [int(number) for tally in noisy for number in tally.ravel()]
 
         # A draw that could not be stored is shown to nobody, in no traceback either:
         # there may be another one for the same charge.
-        return without_frames(draw)
+        numbers: list[int] = without_frames(lambda: charge.once(draw))
+        return numbers
 
-    def _named(self, entry: Entry, counted: Hidden[Counted]) -> str:
-        _, paid = self._paid(entry)
+    def _named(self, charge: Paid, counted: Hidden[Counted]) -> list[str]:
+        _, paid = self.terms.paid(charge.events)
 
-        def draw() -> str:
+        def draw() -> list[str]:
             if paid is None:
                 raise damaged()
             with use(self.random):
@@ -195,103 +171,104 @@ class Release:
                     Relation.ADD_REMOVE,
                     items_per_answer=self.terms.most_named,
                 )
-            return entry.keep(1, json.dumps(sorted(found)))
+            return sorted(found)
 
-        return without_frames(draw)
+        names: list[str] = without_frames(lambda: charge.once(draw))
+        return names
 
-    def _found(self, entry: Entry) -> Released:
-        paid, numbers = self._paid(entry), entry.step(0) or []
-        kept = entry.text(1) if self.terms.opened else "[]"
-        names = names_stored(self.terms.opened, kept or "")
-        statistics = None
-        try:
-            statistics = NoisyStatistics.of(self.terms, paid[0], numbers, names)
-        except OverflowError:
-            # Numbers that no release of these terms has stored.
-            statistics = None
-        stored = _STORED | (set() if self.terms.is_pure else {"delta"})
-        if statistics is None or not entry.header.keys() >= stored:
-            raise damaged()
-        record = checked_record(self._record(entry.header, paid, statistics))
-        return statistics, record
-
-    def _paid(self, entry: Entry) -> AllPaid:
-        """Return the events that were charged."""
-        return self.terms.paid(paid_for(entry, self.terms.charge))
-
-    def _purchase(self, *, resume: bool) -> Purchase:
-        is_seeded = (self.random or current()).is_seeded
-        kind = self.terms.fingerprint(is_secure=not is_seeded)
-        return Purchase(
-            ReleaseStore(self.budget, kind, MECHANISM),
-            self._is_complete,
-            "release",
-            "release(resume=True) takes it",
-            resume,
-        )
-
-    def _record(
-        self,
-        header: dict[str, Any],
-        paid: AllPaid,
-        statistics: NoisyStatistics | None = None,
-    ) -> dict[str, Any]:
-        terms = self.terms
-        delta = 0.0 if terms.is_pure else header["delta"]
-        found: dict[str, Any] = {}
-        if statistics is not None:
-            found = {
-                "epsilons": {
-                    one.name: epsilon
-                    for one, epsilon in zip(
-                        terms.quantities, statistics.epsilons, strict=False
-                    )
-                },
-                "noise": {
-                    one.name: statistics.noise(one.name) for one in terms.quantities
-                },
-                "groups_hidden_by_noise": statistics.seen.count(False),
-            }
-            if terms.opened:
-                found["named"] = {
-                    name: list(each) for name, each in statistics.named.items()
-                }
-        return release_record(
-            kind="table",
-            status=Status.RELEASED.value,
-            mechanism=MECHANISM,
-            parameters={
-                **terms.described(),
-                # Not out of the header: what it cost is the charge's to say.
-                **_noise_of(*paid),
-                **found,
-            },
-            unit=terms.unit,
-            unit_key=terms.charged_unit,
-            relation=Relation.ADD_REMOVE.value,
-            neighbors=NEIGHBORS,
-            random=self.random,
-            **paid_part({**header, "delta": delta}),
-        )
+    def _found(self, stored: Stored) -> Released:
+        statistics, record = _released(self.terms, stored, self.budget.delta)
+        account = {"account": self.budget.public_state(stored)}
+        return statistics, checked_record({**record, **account})
 
 
-def stored_release(entry: Entry) -> Released:
+def stored_release(stored: Stored, delta: float) -> Released:
     """Return what a ledger holds of a release: its statistics and its record.
+
+    Args:
+        stored: The charge.
+        delta: The delta at which the record states what it cost.
 
     Raises:
         LedgerError: If no release has stored this.
     """
-    header, terms = entry.header, None
+    header, terms = stored.header, None
     with suppress(InvalidParameterError, KeyError, TypeError):
         found = GDPTerms.read(TableSchema(**header["schema"]), header["terms"])
         terms = replace(found, row_unit=header["row_unit"])
     if terms is None:
         raise damaged()
-    own = Release(terms, entry.store.budget, None, "refuse", None)
-    return own._found(entry)  # noqa: SLF001 - of this module
+    return _released(terms, stored, delta)
 
 
-def _noise_of(paid: Paid, names: Test | None) -> dict[str, Any]:
+def _released(terms: GDPTerms, stored: Stored, delta: float) -> Released:
+    """Return the statistics and the record of a release; of the account nothing."""
+    statistics, record = None, None
+    numbers, *named = stored.values or ([],)
+    names = names_stored(terms.opened, named[0] if named else [])
+    if not terms.charge().fits(stored.events) or not _are_whole(numbers):
+        raise damaged()
+    paid, _ = terms.paid(stored.events)
+    # Not numbers that no release of these terms has stored.
+    with suppress(OverflowError, KeyError, TypeError):
+        statistics = NoisyStatistics.of(terms, paid, numbers, names)
+        record = stored.header["record"]
+    if statistics is None or record is None:
+        raise damaged()
+    charged = _charged_record(record, terms, stored.events, delta)
+    found: dict[str, Any] = {
+        "epsilons": {
+            quantity.name: epsilon
+            for quantity, epsilon in zip(
+                terms.quantities, statistics.epsilons, strict=False
+            )
+        },
+        "noise": {q.name: statistics.noise(q.name) for q in terms.quantities},
+        "groups_hidden_by_noise": statistics.seen.count(False),
+    }
+    if terms.opened:
+        found["named"] = {name: list(each) for name, each in statistics.named.items()}
+    parameters = {**charged["parameters"], **found}
+    return statistics, {**charged, "parameters": parameters, "charge": stored.charge}
+
+
+def _are_whole(numbers: Any) -> bool:
+    return isinstance(numbers, list) and all(type(number) is int for number in numbers)
+
+
+def _record_terms(terms: GDPTerms, random: SecureRandom | None) -> dict[str, Any]:
+    """Return a release's record as far as it is known before the charge."""
+    return release_record(
+        kind="table",
+        status=Status.RELEASED.value,
+        mechanism=MECHANISM,
+        parameters=terms.described(),
+        unit=terms.unit,
+        unit_key=terms.charged_unit,
+        relation=Relation.ADD_REMOVE.value,
+        neighbors=NEIGHBORS,
+        random=random,
+    )
+
+
+def _charged_record(
+    record: Mapping[str, Any],
+    terms: GDPTerms,
+    events: tuple[Event, ...],
+    delta: float,
+) -> dict[str, Any]:
+    """Return a release's record with what it cost, by what it was charged."""
+    delta = 0.0 if terms.is_pure else delta
+    return {
+        **record,
+        "parameters": {**terms.described(), **_noise_of(*terms.paid(events))},
+        "events": [event.model_dump(mode="json") for event in events],
+        "epsilon": compose(events, delta) if delta else pure_epsilon(events),
+        "delta": delta,
+    }
+
+
+def _noise_of(paid: TableEvent, names: Test | None) -> dict[str, Any]:
     """Return the noise as the record has it."""
     found: dict[str, Any] = {}
     if names is not None:
@@ -305,7 +282,7 @@ def _noise_of(paid: Paid, names: Test | None) -> dict[str, Any]:
     return {"epsilon_before_sampling": paid.epsilon, **found}
 
 
-def _noisy(terms: GDPTerms, paid: Paid, exact: Sequence[Any]) -> list[Any]:
+def _noisy(terms: GDPTerms, paid: TableEvent, exact: Sequence[Any]) -> list[Any]:
     """Return the tallies with the noise that was paid for."""
     rows = terms.rows_per_unit
     if isinstance(paid, Gaussian):

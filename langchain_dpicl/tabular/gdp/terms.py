@@ -68,7 +68,7 @@ Numeric = Literal["mean", "bins"]
 
 Noise = Literal["auto", "laplace", "gaussian"]
 
-Paid: TypeAlias = Pure | Gaussian
+TableEvent: TypeAlias = Pure | Gaussian
 """What a charge pays for: discrete Laplace noise, or Gaussian."""
 
 Test: TypeAlias = tuple[Gaussian, Failure]
@@ -302,7 +302,7 @@ class GDPTerms:
             )
         return found
 
-    def noises(self, paid: Paid) -> tuple[WholeNoise, ...]:
+    def noises(self, paid: TableEvent) -> tuple[WholeNoise, ...]:
         """Return the law of the noise on each number of each quantity.
 
         Raises:
@@ -316,7 +316,7 @@ class GDPTerms:
             paid, bounds=self.bounds, shares=self.epsilons(paid), rows_per_unit=rows
         )
 
-    def deviations(self, paid: Paid) -> tuple[float, ...]:
+    def deviations(self, paid: TableEvent) -> tuple[float, ...]:
         """Return the noises' standard deviations; see `noises`."""
         return tuple(noise.standard_deviation for noise in self.noises(paid))
 
@@ -338,11 +338,11 @@ class GDPTerms:
             parts=counted.parts + keyword_threshold.charge().parts,
         )
 
-    def paid(self, events: tuple[Event, ...]) -> tuple[Paid, Test | None]:
+    def paid(self, events: tuple[Event, ...]) -> tuple[TableEvent, Test | None]:
         """Return what was paid for the tables, and for the names in open columns."""
         counted, *names = events
         test = cast("Test", tuple(names)) if self.opened else None
-        return cast("Paid", counted), test
+        return cast("TableEvent", counted), test
 
     @property
     def is_pure(self) -> bool:

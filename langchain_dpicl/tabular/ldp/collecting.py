@@ -6,26 +6,23 @@ are checked before that, at no cost; rows that come only once can't be.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms.random import SecureRandom, current
-from langchain_dpicl.release.flow import result
-from langchain_dpicl.release.purchase import Purchase, paid_for
-from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
+from langchain_dpicl.release.buying import taken_or_payable
+from langchain_dpicl.release.record import damaged
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import share_errors
@@ -126,40 +123,32 @@ def collect_reports(
         The event is pure epsilon under replacement of one unit's values; see
         `LDPTable`. Everything that can fail for public reasons fails before the
         charge, and the charge is durable before the first report is drawn. The counts
-        are stored before they are returned. One owner draws for a charge
-        (`release/owner.py`). An error before that drops the reports that were drawn:
-        nobody has seen them.
+        are stored before they are returned (`budget.paid`). An error before that drops
+        the reports that were drawn: nobody has seen them, and it did not look at them.
     """
     purchase = _purchase(terms, require_account(budget), random, resume=resume)
-    entry = purchase.found()
-    if entry is None:
-        checked_record(trial_record(terms, random))
-        entry = purchase.require_payable(terms.charge())
-    if entry is not None and (stored := entry.text(0)) is not None:
-        return _released(entry, stored, terms, random)
+    checked_record(trial_record(terms, random))
+    way_out = "release(resume=True) takes it"
+    stored = taken_or_payable(purchase, "collection", way_out)
+    if stored is not None and stored.is_complete:
+        return _of_account(purchase, stored, terms, random)
     if rows is None or rows.is_spent:
         raise InvalidParameterError(
             "The rows came only once, and were read up to an error. Make a new table "
             "of them, best of a list, a frame or SQLRows."
         )
-    if entry is None:
+    if stored is None:
         _check(purchase, rows, terms, random)
-    header = {
-        "record": trial_record(terms, random),
-        "schema": terms.schema.describe(),
-        "terms": {name: getattr(terms, name) for name in _KEPT},
-    }
-    begun = partial(
-        purchase.begun,
-        terms.charge(),
-        lambda _: header,
-        unit_key=terms.unit_key,
-    )
-    with purchase.owner:
-        entry = result(purchase.taken(begun))
-        if (stored := entry.text(0)) is None:
-            stored = _stored(entry, rows, terms, random)
-    return _released(entry, stored, terms, random)
+    with purchase.bought() as paid:
+
+        def once() -> Any:
+            return paid.once(lambda: _counted(paid, rows, terms, random).to_dict())
+
+        # Counts that could not be stored are in no traceback: there will be others for
+        # the same charge.
+        counts = without_frames(once)
+    drawn = replace(paid.stored, values=(counts,))
+    return _of_account(purchase, drawn, terms, random)
 
 
 def _purchase(
@@ -170,13 +159,28 @@ def _purchase(
     resume: bool,
 ) -> Purchase:
     is_seeded = (random or current()).is_seeded
+    header = {
+        "record": trial_record(terms, random),
+        "schema": terms.schema.describe(),
+        "terms": {name: getattr(terms, name) for name in _KEPT},
+    }
     return Purchase(
-        ReleaseStore(budget, terms.fingerprint(is_secure=not is_seeded), MECHANISM),
-        lambda entry: entry.text(0) is not None,
-        "collection",
-        "release(resume=True) takes it",
-        resume,
+        budget,
+        terms.charge(),
+        f"{MECHANISM} {terms.fingerprint(is_secure=not is_seeded)}",
+        unit_key=terms.unit_key,
+        header=header,
+        resumable=True,
+        anew=not resume,
     )
+
+
+def _of_account(
+    purchase: Purchase, stored: Stored, terms: LDPTerms, random: SecureRandom | None
+) -> Collected:
+    """Return what stored counts say, with the state of the account that paid."""
+    account = purchase.budget.public_state(stored)
+    return _released(stored, terms, random, account)
 
 
 def _check(
@@ -190,43 +194,32 @@ def _check(
         _check_rows(rows, terms, Reporter(terms.schema, expected, random))
 
 
-def stored_collection(entry: Entry, model: Any) -> Collected:
-    """Return what a ledger holds of a collection.
+def stored_collection(stored: Stored, model: Any) -> Collected:
+    """Return what a ledger holds of a collection; of the account nothing.
 
     Args:
-        entry: The stored release.
+        stored: The charge.
         model: The model of the distribution.
 
     Raises:
         LedgerError: If no collection has stored this.
     """
-    header, terms = entry.header, None
+    header, terms = stored.header, None
     with suppress(InvalidParameterError, KeyError, TypeError):
         kept = {name: header["terms"][name] for name in _KEPT}
         chosen: Any = "joint" if model == "joint" else "label"
         terms = LDPTerms(TableSchema(**header["schema"]), model=chosen, **kept)
         terms.check()
-    if terms is None or (stored := entry.text(0)) is None:
+    if terms is None:
         raise damaged()
-    return _released(entry, stored, terms, None)
-
-
-def _stored(
-    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom | None
-) -> str:
-    def collected() -> str:
-        return entry.keep(0, _text_of(_counted(entry, rows, terms, random)))
-
-    # Counts that could not be stored are in no traceback: there will be others for the
-    # same charge.
-    return without_frames(collected)
+    return _released(stored, terms, None, None)
 
 
 def _counted(
-    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom | None
+    paid: Paid, rows: Rows, terms: LDPTerms, random: SecureRandom | None
 ) -> ReportCounts:
     """Randomize and count the rows, by the noise that the charge paid for."""
-    counts, epsilons = counts_for(terms), terms.row_epsilons(_paid(entry, terms))
+    counts, epsilons = counts_for(terms), terms.row_epsilons(terms.paid(paid.events))
     message = ""
     kind: type[DPError] = InvalidParameterError
     try:
@@ -241,37 +234,37 @@ def _counted(
         kind = type(error) if isinstance(error, DPError) and is_ours else kind
     else:
         return counts
-    raise kind(f"{message} {_unfinished(rows, entry)}")
+    raise kind(f"{message} {_unfinished(rows, paid)}")
 
 
 def _released(
-    entry: Entry, stored: str, terms: LDPTerms, random: SecureRandom | None
+    stored: Stored,
+    terms: LDPTerms,
+    random: SecureRandom | None,
+    account: dict[str, Any] | None,
 ) -> Collected:
     """Return what stored counts say. What they cost is the charge's to say."""
-    epsilon, (_, events) = _paid(entry, terms), entry.charged()
-    payment = Spending(events, epsilon, entry.charge, entry.header.get("account"))
     counts = _counts_of(stored, terms)
-    made = {name: entry.header.get(name) for name in ("created", "library")}
+    if counts is None or not terms.charge().fits(stored.events):
+        raise damaged()
+    epsilon = terms.paid(stored.events)
+    payment = Spending(stored.events, epsilon, stored.charge, account)
+    record = stored.header.get("record", {})
+    made = {name: record.get(name) for name in ("created", "library")}
     found = Collected.of(replace(terms, epsilon=epsilon), counts, payment, random)
     return replace(found, record=checked_record({**found.record, **made}))
 
 
-def _paid(entry: Entry, terms: LDPTerms) -> float:
-    """Return epsilon, computed from the charge."""
-    return terms.paid(paid_for(entry, terms.charge))
-
-
-def _text_of(counts: ReportCounts) -> str:
-    return json.dumps(counts.to_dict(), separators=(",", ":"))
-
-
-def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
-    with suppress(ValueError, InvalidParameterError, RecursionError):
-        counts = ReportCounts.from_dict(json.loads(stored))
-        own = (tuple(terms.sizes.values()), terms.label)
-        if (counts.domain_sizes, counts.label) == own and counts.n:
+def _counts_of(stored: Stored, terms: LDPTerms) -> ReportCounts | None:
+    """Return the stored counts of reports; None if they are of other columns."""
+    with suppress(
+        AttributeError, IndexError, TypeError, ValueError, InvalidParameterError
+    ):
+        counts = ReportCounts.from_dict(stored.values[0])
+        wanted = (tuple(terms.sizes.values()), terms.label)
+        if (counts.domain_sizes, counts.label) == wanted and counts.n:
             return counts
-    raise damaged()
+    return None
 
 
 def _check_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> None:
@@ -300,9 +293,9 @@ def _matrix(terms: LDPTerms, codes: Mapping[str, NDArray[np.int64]]) -> Any:
     return np.column_stack([codes[name] for name in terms.schema.names])
 
 
-def _unfinished(rows: Rows, entry: Entry) -> str:
+def _unfinished(rows: Rows, paid: Paid) -> str:
     text = (
-        f"Charge {entry.charge} of account {entry.store.budget.account!r} was made "
+        f"Charge {paid.charge} of account {paid.stored.account!r} was made "
         "before the reports were drawn; nothing was released. release(resume=True) on "
         "a table of good rows and the same terms collects for this charge."
     )

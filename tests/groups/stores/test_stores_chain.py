@@ -10,6 +10,7 @@ from support.fakes import AsyncScriptedModel
 from support.store_parts import account, in_memory, opened, records, searching
 
 from langchain_dpicl import DPChain
+from langchain_dpicl.budget import charges
 
 STORES = {"read out": in_memory, "searches": searching}
 GROUPINGS: dict[str, dict[str, Any]] = {
@@ -34,7 +35,7 @@ async def test_a_chain_on_an_account_of_the_whole_corpus(
     for message in said:
         assert record(message)["status"] == "released"
         assert message.content == "cough"
-    assert len(budget.ledger.charges("default")) >= len(said)
+    assert len(charges(budget.ledger, "default")) >= len(said)
 
 
 @pytest.mark.parametrize("grouping", ["threshold"])

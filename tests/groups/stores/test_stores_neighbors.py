@@ -74,7 +74,7 @@ def by_threshold(documents: list[Document], _: dict[str, int]) -> Slots:
 def by_those_who_pay(documents: list[Document], words: dict[str, int]) -> Slots:
     groups = live(documents, score_threshold=0.5)
     till = Till(unit for unit, word in words.items() if word % 3 == 0)
-    return contents(groups.draw_prepared(groups.prepare(QUESTION), charge_units=till))
+    return contents(groups.draw_prepared(groups.prepare(QUESTION), collect=till))
 
 
 REPLACE = [by_shard, by_threshold, by_those_who_pay]
@@ -126,7 +126,7 @@ def test_twins_depend_on_others() -> None:
     def relative(documents: list[Document], _: dict[str, int]) -> Slots:
         groups = live(documents, RoundsDown, score_threshold=0.5)
         asked = groups.prepare(QUESTION)
-        return contents(groups.draw_prepared(asked, charge_units=Till()))
+        return contents(groups.draw_prepared(asked, collect=Till()))
 
     with pytest.raises(AssertionError):
         run(check_insertion_order(cut), twin=True, examples=400)

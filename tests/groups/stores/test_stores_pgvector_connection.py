@@ -18,6 +18,7 @@ from support.store_parts import account
 from test_stores_chain import chain_over
 
 from langchain_dpicl import RetrievedGroups
+from langchain_dpicl.budget import charges
 from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.stores.pgvector.connection import Database, _libpq
@@ -229,7 +230,7 @@ def test_a_database_that_fails_under_a_chain(vectors: VectorServer, store: Any) 
         chained.invoke("Who coughs?")
     assert len(chain(caught.value)) == 1
     assert PRIVATE not in str(caught.value)
-    assert len(budget.ledger.charges("default")) == 1
+    assert len(charges(budget.ledger, "default")) == 1
 
 
 def test_connections_that_broke_are_replaced(vectors: VectorServer, store: Any) -> None:

@@ -21,6 +21,7 @@ from support.store_parts import (
 )
 
 from langchain_dpicl import DPChain, GroupCallError, UnsoundStoreError
+from langchain_dpicl.budget import charges
 from langchain_dpicl.groups.stores import StoredHit
 from langchain_dpicl.groups.stores.checking import Hit
 from langchain_dpicl.groups.stores.searching import StoreSearch
@@ -133,7 +134,7 @@ async def refused(store: Any, error: type[Exception], **terms: Any) -> None:
         assert "unit-" not in repr(caught.value)
         if error is UnsoundStoreError:
             assert caught.value.args[0].startswith("BadStore returned")
-        assert len(budget.ledger.charges("default")) == paid
+        assert len(charges(budget.ledger, "default")) == paid
 
 
 @pytest.mark.parametrize("name", [*EVERYWHERE, *ONLY_BEST])

@@ -400,9 +400,9 @@ def test_a_unit_that_vanishes_after_it_paid_is_what_it_was_when_found() -> None:
     store = searching(records(30, 0))
     groups = opened(store, score_threshold=0.1, n_groups=3, docs_per_group=99)
 
-    def charge_units(unit_ids: Any) -> list[bool]:
+    def collect(unit_ids: Any) -> set[str]:
         store.delete("unit-3")
-        return [True] * len(unit_ids)
+        return {*unit_ids}
 
-    slots = groups.draw_prepared(groups.prepare(QUESTION), charge_units=charge_units)
+    slots = groups.draw_prepared(groups.prepare(QUESTION), collect=collect)
     assert any("unit-3" in slot for slot in patients(slots))

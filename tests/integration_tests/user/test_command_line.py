@@ -130,7 +130,7 @@ def damaged(folder: Path) -> Path:
         closing(sqlite3.connect(path, isolation_level=None)) as target,
     ):
         source.backup(target)
-        target.execute("UPDATE dpicl_charge SET charged_at = '2020-01-01 00:00:00'")
+        target.execute("UPDATE dpicl_entry SET at = 0 WHERE kind = 'charge'")
     return path
 
 
@@ -188,7 +188,8 @@ def test_an_account_is_listed_shown_checked_copied_and_reported(folder: Path) ->
     assert [(one["charges"], one["damage"]) for one in read(again)] == [(1, None)]
     report = read(dpicl(folder, "report", "notes", LEDGER, "--format=json"))
     assert report["promise"]["epsilon"] == listed["epsilon"] == 30
-    assert charge["digest"] in json.dumps(report)
+    entries = dpicl(folder, "ledger", "export", "notes", LEDGER).stdout.splitlines()
+    assert json.loads(entries[-1])["digest"] in json.dumps(report)
     assert WORD not in json.dumps([listed, shown, report]).lower()
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,18 +10,20 @@ from langchain_core.documents import Document
 from numpy.typing import NDArray
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.search import FoundUnits
+from langchain_dpicl.ledger.book import Transaction
+from langchain_dpicl.ledger.units import collect
 from support.audit.two_worlds import World
 
 Slots = list[list[Document]]
-Till = Callable[[Sequence[str]], Sequence[bool]]
 
 
-def everybody(unit_ids: Sequence[str]) -> list[bool]:
-    return [True] * len(unit_ids)
+def everybody(unit_ids: Iterable[str]) -> set[str]:
+    return set(unit_ids)
 
 
 def takers(slots: Slots) -> list[str]:
@@ -34,24 +34,20 @@ def takers(slots: Slots) -> list[str]:
 class BrokenWorld(World):
     """What the defects need: a look at the balances, which the library never takes."""
 
-    def solvent(self, paid: PaidCharge) -> Till:
+    def solvent(self, paid: Paid) -> Collect:
         """Return what says who could pay, and charges nobody."""
-        ledger, name = self.ledger, paid.account
-        limit = ledger.state(name).terms.limit
-        cost = ledger.charges(name)[-1].charge.cost
+        ledger, name, cost = self.ledger, paid.stored.account, paid.stored.cost
+        limit = ledger.state(name).account.limit
         spent = {balance.tag: balance.spent for balance in ledger.unit_balances(name)}
 
-        def could(unit_ids: Sequence[str]) -> list[bool]:
-            balances = [
-                spent.get(ledger.unit_tag(name, unit), Cost(0, 0)) for unit in unit_ids
-            ]
-            return [
-                balance.loss + cost.loss <= limit.loss
-                and balance.failure + cost.failure <= limit.failure
-                for balance in balances
-            ]
+        def can_pay(unit: str) -> bool:
+            balance = spent.get(ledger.unit_tag(name, unit), Cost(0, 0))
+            return all(
+                have + price <= most
+                for have, price, most in zip(balance, cost, limit, strict=True)
+            )
 
-        return could
+        return lambda unit_ids: {unit for unit in unit_ids if can_pay(unit)}
 
 
 def best_scores(found: FoundUnits) -> NDArray[np.float64]:
@@ -67,13 +63,14 @@ def best_scores(found: FoundUnits) -> NDArray[np.float64]:
 class ChargesTheTop(BrokenWorld):
     """(1) The k best of all solvent units are retrieved, and they alone are charged."""
 
-    def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
+    def draw(self, source: RetrievedGroups, prepared: Any, paid: Paid) -> Slots:
         found = source._index.eligible(prepared.vector, -1.0)
         unit_ids = found.unit_ids(np.arange(found.count))
-        could = np.array(self.solvent(paid)(unit_ids), bool)
-        best = [place for place in np.argsort(-best_scores(found)) if could[place]]
+        could, order = self.solvent(paid)(unit_ids), np.argsort(-best_scores(found))
+        best = [place for place in order if unit_ids[place] in could]
         top = np.array(best[: self.setting.n_groups], np.int64)
-        assert all(self.till(paid)(found.unit_ids(top)))
+        asked = found.unit_ids(top)
+        assert self.till(paid)(asked) == {*asked}
         n = self.setting.docs_per_group
         each = [found.by_shard(top[i : i + 1], n) for i in range(len(top))]
         return [slot for slots in each for slot in slots if slot]
@@ -82,37 +79,38 @@ class ChargesTheTop(BrokenWorld):
 class ChargesTheKept(BrokenWorld):
     """(2) Whom the cap leaves out goes free."""
 
-    def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
-        slots = source.draw_prepared(prepared, charge_units=self.solvent(paid))
-        assert all(self.till(paid)(takers(slots)))
+    def draw(self, source: RetrievedGroups, prepared: Any, paid: Paid) -> Slots:
+        slots = source.draw_prepared(prepared, collect=self.solvent(paid))
+        assert self.till(paid)(takers(slots)) == {*takers(slots)}
         return slots
 
 
 class RefusesLoudly(World):
     """(3) A unit that can't pay stops the query for everybody."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
-            let_in = super(RefusesLoudly, self).till(paid)(unit_ids)
-            if not all(let_in):
+    def till(self, paid: Paid) -> Collect:
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            asked = [*unit_ids]
+            let_in = super(RefusesLoudly, self).till(paid)(asked)
+            if len(let_in) < len(asked):
                 raise BudgetExhaustedError("A unit has nothing left.")
             return let_in
 
-        return charge_units
+        return collect
 
 
 class LetsThePoorTakePlaces(World):
     """(3) A unit that can't pay is left out, and its place in the cap stays empty."""
 
-    def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
+    def draw(self, source: RetrievedGroups, prepared: Any, paid: Paid) -> Slots:
         payers: set[str] = set()
 
-        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
-            let_in = self.till(paid)(unit_ids)
-            payers.update(u for u, pays in zip(unit_ids, let_in, strict=True) if pays)
-            return [True] * len(unit_ids)
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            asked = {*unit_ids}
+            payers.update(self.till(paid)(asked))
+            return asked
 
-        slots = source.draw_prepared(prepared, charge_units=charge_units)
+        slots = source.draw_prepared(prepared, collect=collect)
         return [
             [doc for doc in slot if str(doc.metadata["unit"]) in payers]
             for slot in slots
@@ -122,8 +120,8 @@ class LetsThePoorTakePlaces(World):
 class ChargesLater(World):
     """(4) The charge comes after the draw, when who can't pay has taken part."""
 
-    def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
-        slots = source.draw_prepared(prepared, charge_units=everybody)
+    def draw(self, source: RetrievedGroups, prepared: Any, paid: Paid) -> Slots:
+        slots = source.draw_prepared(prepared, collect=everybody)
         super().draw(source, prepared, paid)
         return slots
 
@@ -131,62 +129,67 @@ class ChargesLater(World):
 class ChargesNobody(World):
     """(4) The price is written into the journal, and nobody pays it."""
 
-    def till(self, paid: PaidCharge) -> Till:
+    def till(self, paid: Paid) -> Collect:
         return everybody
 
 
 class CountsFailuresOnce(World):
     """The probability of failure is not added up: only the loss is charged."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        assert isinstance(paid.charge_units, partial)
-        [charge] = paid.charge_units.args
-        free = replace(charge, cost=Cost(charge.cost.loss, 0))
-        return partial(self.ledger.charge_units, free)
+    def till(self, paid: Paid) -> Collect:
+        def charge(transaction: Transaction, unit_ids: list[str]) -> set[str]:
+            book = transaction.load("account", paid.stored.account, "alone")
+            free = Cost(paid.stored.cost.loss, 0)
+            return collect(transaction, book, paid.charge, free, unit_ids)
+
+        return lambda unit_ids: self.ledger.run(lambda t: charge(t, [*unit_ids]))
 
 
 class ResetsTheDeleted(World):
     """(5) A unit that is deleted and added again starts with a full balance."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
-            fresh = [f"{unit} {self.deleted[unit]}" for unit in unit_ids]
-            return super(ResetsTheDeleted, self).till(paid)(fresh)
+    def till(self, paid: Paid) -> Collect:
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            fresh = {f"{unit} {self.deleted[unit]}": unit for unit in unit_ids}
+            return {
+                fresh[name] for name in super(ResetsTheDeleted, self).till(paid)(fresh)
+            }
 
-        return charge_units
+        return collect
 
 
 class SharesBalances(World):
     """(6) All tags collide: the presence of one unit empties the others' balance."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
-            shared = ["one for all"] if unit_ids else []
-            return [*super(SharesBalances, self).till(paid)(shared)] * len(unit_ids)
+    def till(self, paid: Paid) -> Collect:
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            asked = {*unit_ids}
+            shared = ["one for all"] if asked else []
+            return asked if super(SharesBalances, self).till(paid)(shared) else set()
 
-        return charge_units
+        return collect
 
 
 class PaysOnce(World):
     """(4) A unit that has paid once is let in ever after."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
-            new = [unit for unit in unit_ids if unit not in self.memory]
-            let_in = super(PaysOnce, self).till(paid)(new)
-            self.memory.update(u for u, pays in zip(new, let_in, strict=True) if pays)
-            return [unit in self.memory for unit in unit_ids]
+    def till(self, paid: Paid) -> Collect:
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            asked = {*unit_ids}
+            self.memory |= super(PaysOnce, self).till(paid)(asked - self.memory)
+            return asked & self.memory
 
-        return charge_units
+        return collect
 
 
 class WeighsTheCrowd(World):
     """(6) A unit pays less where many are eligible: its price depends on the others."""
 
-    def till(self, paid: PaidCharge) -> Till:
-        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
-            if len(unit_ids) > 1:
-                return everybody(unit_ids)
-            return super(WeighsTheCrowd, self).till(paid)(unit_ids)
+    def till(self, paid: Paid) -> Collect:
+        def collect(unit_ids: Iterable[str]) -> set[str]:
+            asked = {*unit_ids}
+            if len(asked) > 1:
+                return asked
+            return super(WeighsTheCrowd, self).till(paid)(asked)
 
-        return charge_units
+        return collect

@@ -2,9 +2,9 @@
 
 A *world* is a corpus, its group source and its per-unit accounts. Who is eligible, who
 is charged, who is left out and what the slots then hold is all decided by the real
-`RetrievedGroups`, `PrivacyBudgetHandler` and `MemoryLedger`. Only the last step is
-replaced: where the library would add noise to the slots' answers, the world hands out
-the exact distribution of what would be released.
+`RetrievedGroups`, `PrivacyBudgetHandler` and `Ledger`. Only the last step is replaced:
+where the library would add noise to the slots' answers, the world hands out the exact
+distribution of what would be released.
 
 An `Adversary` (`world_pairs.py`) holds two worlds, one with the unit x and one without.
 `check_adaptive` measures finite outputs for the best of *all* strategies of a
@@ -28,12 +28,13 @@ from langchain_core.documents import Document
 
 from langchain_dpicl import PrivacyBudgetHandler, Relation
 from langchain_dpicl.accounting import Charge, Event, Exponential, Failure, Gaussian
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import Paid
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.ledger import MemoryLedger, Plan
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms import voting
 from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
 
@@ -58,7 +59,7 @@ class Account:
     delta0_share: float | None = None
     order: float | None = None
 
-    def open(self, name: str, ledger: MemoryLedger) -> PrivacyBudgetHandler:
+    def open(self, name: str, ledger: Ledger) -> PrivacyBudgetHandler:
         terms: dict[str, Any] = self.__dict__
         return PrivacyBudgetHandler(**terms, ledger=ledger, scope="unit", account=name)
 
@@ -131,7 +132,7 @@ class Answer:
 
     votes: Mapping[Content, int] = field(default_factory=dict)
     relation: Relation | None = None
-    paid: PaidCharge | None = None
+    paid: Paid | None = None
     reach: float = 1.0
     """The probability of what happened before the release."""
     error: str | None = None
@@ -172,46 +173,17 @@ class Answer:
 
 NOTHING = Answer(released=False)
 
-_PLANS: dict[tuple[Account, Charge], Plan] = {}
-
 Step = Query | Change
 
 
-class RepeatableLedger(MemoryLedger):
-    """Remembers what was asked of it, so that a world can go on in several ways."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-
-    def fork(self) -> RepeatableLedger:
-        """Return a ledger that has been asked the same, and so holds the same."""
-        twin = RepeatableLedger()
-        for method, arguments in self.calls:
-            getattr(twin, method)(*arguments)
-        return twin
-
-    def open(self, terms: Any) -> Any:
-        if ("open", (terms,)) not in self.calls:
-            self.calls.append(("open", (terms,)))
-        return super().open(terms)
-
-    def fix_plan(self, name: str, plan: Plan) -> Plan:
-        self.calls.append(("fix_plan", (name, plan)))
-        return super().fix_plan(name, plan)
-
-    def charge(self, name: str, events: Any = None) -> Any:
-        charge = super().charge(name, events)
-        self.calls.append(("charge", (name, events)))
-        return charge
-
-    def charge_units(self, charge: Any, unit_ids: Sequence[str]) -> list[bool]:
-        self.calls.append(("charge_units", (charge, unit_ids)))
-        return super().charge_units(charge, unit_ids)
-
-    def _require_written(self, charge: Any) -> None:
-        """Collect at any price: a broken world asks units for less than is
-        written."""
+def copied(ledger: Ledger) -> Ledger:
+    """Return a ledger in memory that holds the same, so that a world can go on."""
+    twin = Ledger(":memory:")
+    source, target = (
+        each._engine.raw_connection().driver_connection for each in (ledger, twin)
+    )
+    source.backup(target)
+    return twin
 
 
 class World:
@@ -223,7 +195,7 @@ class World:
         self.setting = setting
         self.deleted = Counter[str]()
         self.memory: set[str] = set()
-        self.ledger = RepeatableLedger()
+        self.ledger = Ledger(":memory:")
         self._open()
 
     def _open(self) -> None:
@@ -236,7 +208,7 @@ class World:
         """Return a world in which the same has happened."""
         twin = copy.copy(self)
         twin.deleted, twin.memory = self.deleted.copy(), self.memory.copy()
-        twin.ledger = self.ledger.fork()
+        twin.ledger = copied(self.ledger)
         twin._open()
         return twin
 
@@ -274,35 +246,22 @@ class World:
         records = EmbeddedRecords("unit", EMBEDDING, self.index)
         return RetrievedGroups(terms, records)
 
-    def charge(
-        self, query: Query, source: RetrievedGroups, shape: Charge
-    ) -> PaidCharge:
+    def charge(self, query: Query, source: RetrievedGroups, shape: Charge) -> Paid:
         """Charge as a chain does."""
-        name, budget = str(query.account), self.budgets[query.account]
-        key = self.setting.accounts[query.account], shape
-        if key in _PLANS and self.ledger.state(name).plan is None:
-            # As if another process had been first: a plan takes a while to calibrate.
-            self.ledger.fix_plan(name, _PLANS[key])
-        paid = budget.charge(
-            shape,
-            unit_key=source.unit_key,
-            charges_units=source.charges_units,
+        return self.budgets[query.account].buy(
+            shape, unit_key=source.unit_key, charges_units=source.charges_units
         )
-        plan = self.ledger.state(name).plan
-        if budget.accounting == "plan" and plan is not None:
-            _PLANS[key] = plan
-        return paid
 
     def draw(
-        self, source: RetrievedGroups, prepared: Any, paid: PaidCharge
+        self, source: RetrievedGroups, prepared: Any, paid: Paid
     ) -> list[list[Document]]:
         """Return the slots: here is what a broken world does otherwise."""
-        return source.draw_prepared(prepared, charge_units=self.till(paid))
+        return source.draw_prepared(prepared, collect=self.till(paid))
 
-    def till(self, paid: PaidCharge) -> Callable[[Sequence[str]], Sequence[bool]]:
+    def till(self, paid: Paid) -> Collect:
         """Return what charges the units."""
-        assert paid.charge_units is not None
-        return paid.charge_units
+        assert paid.collect is not None
+        return paid.collect
 
     def change(self, change: Change) -> None:
         """Delete a unit, or add it again; do nothing where it never was."""

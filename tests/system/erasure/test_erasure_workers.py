@@ -17,7 +17,7 @@ from langchain_dpicl import ErasureCertificate, RetrievedGroups, erase
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.ledger import Ledger
 
 SIGKILLED = -9
 
@@ -56,7 +56,7 @@ def test_running_workers_stop_seeing_an_erased_person(
     nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, url = saved(tmp_path / "index"), f"sqlite:///{tmp_path / 'ledger.db'}"
-    SQLLedger(url).dispose()
+    Ledger(url).dispose()
     work = {"path": str(path), "url": url}
     # The last one is the twin: it does not follow.
     follows = (True, True, False)

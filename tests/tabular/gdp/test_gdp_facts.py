@@ -14,7 +14,7 @@ from support.table_parts import account
 
 from langchain_dpicl import report
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import MemoryLedger
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.released import ReleasedCorpus, ReleasedExamples
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
@@ -186,7 +186,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     corpus.save(path)
     assert list(ReleasedCorpus.load(path, ledger=budget.ledger)) == list(corpus)
     with pytest.raises((InvalidParameterError, LedgerError)):
-        corpus.verify(MemoryLedger())
+        corpus.verify(Ledger(":memory:"))
     return budget.ledger, json.loads(path.read_text())
 
 

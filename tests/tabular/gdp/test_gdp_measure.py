@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.draws import before_draws, full
 from support.table_parts import CANARY, account, people, people_schema
 
 from langchain_dpicl import ReleasedExamples
@@ -325,7 +326,7 @@ def test_an_interrupted_release_is_drawn_for_its_own_charge(
         patch.setattr(
             GDPTerms, "settled", lambda self, budget: replace(self, noise=other)
         )
-        patch.setattr(budget.ledger, "store_step", failing)
+        before_draws(patch, full)
         with pytest.raises(LedgerError, match="disk is full"):
             drugs_of(budget=budget).release()
     assert budget.spent().queries == 1
@@ -334,11 +335,6 @@ def test_an_interrupted_release_is_drawn_for_its_own_charge(
     (event,) = table.record()["events"]
     assert event["kind"] == {"gaussian": "gaussian", "laplace": "pure"}[other]
     assert budget.spent().queries == 1
-
-
-def failing(*_given: Any, **_named: Any) -> Any:
-    """Stand in for a ledger's method."""
-    raise LedgerError("the disk is full")
 
 
 def test_examples_of_gaussian_tables_are_saved_with_what_they_cost(

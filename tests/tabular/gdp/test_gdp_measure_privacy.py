@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support.table_parts import JOBS, Measured, account, measured, people, people_schema
 
 from langchain_dpicl.accounting import Gaussian, Pure
+from langchain_dpicl.budget import charges
 from langchain_dpicl.mechanisms import tables
 from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.gdp import release, tallies
@@ -57,8 +58,8 @@ def worlds(newcomer: Sequence[Row], **terms: Any) -> tuple[Measured, Measured, A
             **terms,
         )
         found.append(one)
-    (record,) = budget.ledger.charges(budget.account)
-    (event,) = record.charge.events
+    (record,) = charges(budget.ledger, budget.account)
+    (event,) = record.events
     return found[0], found[1], event
 
 

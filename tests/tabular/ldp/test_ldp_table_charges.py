@@ -10,6 +10,7 @@ import pytest
 from support.ldp_parts import MIXED, ROW, SCHEMA, Watched, budget_of, joint_of, table_of
 
 from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.budget import Purchase
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -18,7 +19,6 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
     UnitError,
 )
-from langchain_dpicl.ledger.memory import MemoryLedger
 from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.ldp import collecting, reporting
 from langchain_dpicl.tabular.ldp.table import LDPTable
@@ -30,19 +30,19 @@ CANARY = "canary-7391"
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What happens, in order; rows of `Watched` are noted here too."""
     noted: list[str] = []
-    randomize, charge = reporting.Reporter.randomize, MemoryLedger.charge
+    randomize, bought = reporting.Reporter.randomize, Purchase.bought
 
     def noting_draws(self: Any, codes: Any) -> Any:
         noted.append("draw")
         return randomize(self, codes)
 
-    def noting_charges(self: Any, *args: Any, **kwargs: Any) -> Any:
-        done = charge(self, *args, **kwargs)
+    def noting_charges(self: Any) -> Any:
+        paid = bought(self)
         noted.append("charge")
-        return done
+        return paid
 
     monkeypatch.setattr(reporting.Reporter, "randomize", noting_draws)
-    monkeypatch.setattr(MemoryLedger, "charge", noting_charges)
+    monkeypatch.setattr(Purchase, "bought", noting_charges)
     return noted
 
 

@@ -34,8 +34,7 @@ from langchain_dpicl.errors import (
     UnitError,
     UnsealableModelError,
 )
-from langchain_dpicl.ledger import MemoryLedger
-from langchain_dpicl.ledger.corpus import CorpusTerms
+from langchain_dpicl.ledger import CorpusTerms, Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -230,7 +229,7 @@ def test_twin_a_schema_of_the_rows_takes_them() -> None:
 
 
 def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None:
-    ledger, documents = MemoryLedger(), complaints(40)
+    ledger, documents = Ledger(":memory:"), complaints(40)
     cap = CorpusTerms("complaints", "who", epsilon=8, delta=2e-6)
 
     def opened(name: str, epsilon: float) -> PrivacyBudgetHandler:

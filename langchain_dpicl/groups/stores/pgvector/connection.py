@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import hiding_errors
-from langchain_dpicl.ledger.sql.engine import (
+from langchain_dpicl.ledger.engine import (
     POSTGRES_DRIVER,
     POSTGRES_LIMITS,
     POSTGRES_VALUES,

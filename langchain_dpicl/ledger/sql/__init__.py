@@ -1,1 +1,0 @@
-"""The ledger in a SQL database: SQLite or PostgreSQL."""
