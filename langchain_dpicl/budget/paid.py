@@ -76,7 +76,7 @@ class Paid:
         self.is_again = not token
         self.collect = self._collect if by_unit and token else None
         self._token, self._process = token, os.getpid()
-        self._place, self._has_collected = 0, False
+        self._place, self._has_asked, self._has_collected = 0, False, False
         # The last resort, within this process: a ledger can't be written to from here.
         weakref.finalize(self, owners.end, token)
 
@@ -223,10 +223,13 @@ class Paid:
 
     def _collect(self, unit_ids: Iterable[str]) -> set[str]:
         self._require_right()
-        if self._has_collected:
+        if self._has_asked:
             raise self._unsound()
+        self._has_asked = True
+        paid = self._charge_units(list(unit_ids))
+        # Not before: a source that swallows a failure has nobody who paid.
         self._has_collected = True
-        return self._charge_units(list(unit_ids))
+        return paid
 
     def _unsound(self) -> UnsoundStoreError:
         return UnsoundStoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import Charge, Gaussian
 from langchain_dpicl.budget import charges
+from langchain_dpicl.ledger.book import Transaction
 
 VOTE = Charge(name="vote", parts=(Gaussian(noise_multiplier=None),))
 UNITS: Any = {"charges_units": True, "unit_key": "patient"}
@@ -52,6 +54,29 @@ def test_nothing_is_drawn_for_units_that_were_not_asked_to_pay() -> None:
         budget.buy(VOTE, **UNITS).once(lambda: "drawn")
     stored = charges(budget.ledger, "default")
     assert [c.values for c in stored] == [()]
+
+
+def test_a_source_that_swallows_a_failed_payment_releases_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, append = opened(), Transaction.append
+
+    def full(self: Transaction, book: Any, kind: str, body: Any, **more: Any) -> Any:
+        if kind == "units":
+            raise LedgerError("The disk is full.")
+        return append(self, book, kind, body, **more)
+
+    monkeypatch.setattr(Transaction, "append", full)
+    paid = budget.buy(VOTE, **UNITS)
+
+    def swallowing() -> str:
+        with suppress(LedgerError):
+            paid.collect(["a"])
+        return "drawn"
+
+    with pytest.raises(UnsoundStoreError):
+        paid.once(swallowing)
+    assert [c.values for c in charges(budget.ledger, "default")] == [()]
 
 
 def test_units_pay_once_for_a_charge() -> None:
