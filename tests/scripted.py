@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from langchain_core.language_models import BaseChatModel, BaseLLM
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMResult
+from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 Reply = str | BaseException
@@ -108,20 +108,6 @@ class AsyncScriptedModel(ScriptedModel):
             return self._result(prompt)
         finally:
             self._end()
-
-
-class ScriptedLLM(BaseLLM):
-    """A completion model that answers `script(prompt)` to each prompt of a list."""
-
-    script: Callable[[str], Any] = lambda _prompt: "yes"
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted-llm"
-
-    def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-        texts = [said(self.script(prompt)) for prompt in prompts]
-        return LLMResult(generations=[[Generation(text=text)] for text in texts])
 
 
 class ScriptedEmbeddings(Embeddings):

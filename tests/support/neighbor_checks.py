@@ -13,8 +13,6 @@ from support.groups_fakes import (
     corpora,
     shared_units,
     slots_changed,
-    slots_in_and_out,
-    units_in,
 )
 
 M = 4
@@ -51,21 +49,6 @@ def check_one_place(drawer: Any) -> Callable[..., None]:
     def check(case: Any, words: dict[str, int]) -> None:
         documents, rest, _ = case
         assert slots_changed(drawer(documents, words), drawer(rest, words)) <= 1
-
-    return check
-
-
-def check_one_appears(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents, rest, gone = case
-        before, after = drawer(rest, words), drawer(documents, words)
-        new, lost = slots_in_and_out(before, after)
-        assert lost == 0
-        assert new <= 1
-        own = [slot for slot in after if gone in units_in(slot)]
-        assert len(own) == new
-        # The others keep their order as well.
-        assert [slot for slot in after if slot not in own] == before
 
     return check
 
