@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ledger.parts import Clock as Clock  # noqa: PLC0414 - passed on
+from ledger.book_parts import Clock as Clock  # noqa: PLC0414 - passed on
 
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, book
 from support.ledgers import opened, spend
