@@ -310,7 +310,7 @@ class DPChain(
         async def one() -> AsyncIterator[str | dict[str, Any]]:
             yield input
 
-        # Whoever stops listening gets what was paid for stored before `aclose` returns.
+        # The answer of a caller who stops listening is stored before `aclose` ends.
         async with aclosing(self.atransform(one(), config, **kwargs)) as chunks:
             async for chunk in chunks:
                 yield chunk

@@ -16,15 +16,12 @@ from langchain_dpicl.release.record import (
 )
 
 
-def record_terms(
-    parser: DPOutputParser, groups: GroupSource, details: dict[str, Any]
-) -> dict[str, Any]:
+def record_terms(parser: DPOutputParser, groups: GroupSource) -> dict[str, Any]:
     """Return an answer's record as far as it is known before the charge.
 
     Args:
         parser: The mechanism.
         groups: The group source.
-        details: What is public about the question.
     """
     return release_record(
         kind="answer",
@@ -38,7 +35,7 @@ def record_terms(
         random=parser.random,
         keywords=[],
         ranking=[],
-        details=details,
+        details={},
         groups=groups.description,
     )
 
@@ -50,7 +47,6 @@ def privacy_record(
     budget: PrivacyBudgetHandler,
     outcome: Outcome,
     paid: Paid | None,
-    details: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what may be known about an answer, as JSON-able values.
 
@@ -60,7 +56,6 @@ def privacy_record(
         budget: The account's handler.
         outcome: The mechanism's output.
         paid: What paid for it; None where public input decided it.
-        details: What is public about the question as it was asked now.
 
     Returns:
         `status`, `mechanism`, `parameters`, `keywords`, `ranking` and `details` of the
@@ -75,7 +70,7 @@ def privacy_record(
         "account": budget.public_state(),
         "keywords": list(outcome.keywords),
         "ranking": list(outcome.ranking),
-        "details": {**terms["details"], **details, **outcome.details},
+        "details": {**terms["details"], **outcome.details},
     }
     if paid is None:
         return record

@@ -97,15 +97,14 @@ class SealedQuery:
         terms = paid.header.get("record") if paid is not None else None
         return privacy_record(
             status=status,
-            terms=terms or record_terms(self.parser, self.groups, asked.details),
+            terms=terms or record_terms(self.parser, self.groups),
             budget=asked.budget,
             outcome=released.outcome,
             paid=paid,
-            details=asked.details,
         )
 
     def _purchase(self, asked: PreparedQuery) -> Purchase:
-        terms = record_terms(self.parser, self.groups, asked.details)
+        terms = record_terms(self.parser, self.groups)
         return Purchase(
             asked.budget,
             self.charge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,6 @@ class PreparedQuery:
         embedded: What the group source made of the question.
         zero_shot: The model's answers to the question alone.
         prepared: What the parser made of those.
-        details: What was released before the parser's own release.
         key: What its answer is stored under, with a cache.
         use: What it has taken of the model so far.
     """
@@ -38,27 +37,22 @@ class PreparedQuery:
     embedded: Any = None
     zero_shot: tuple[str, ...] = ()
     prepared: Any = None
-    details: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     use: Use = field(default_factory=Use)
-
-    def knowing(self, details: dict[str, Any]) -> PreparedQuery:
-        """Return the same question with more that is public about it."""
-        return replace(self, details={**self.details, **details})
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a query has just done, or is about to do: public, for whoever waits.
+    """What a query has just done, or is about to do: public, for the caller who waits.
 
     Attributes:
         name: `public` (the model is about to be asked the question alone), `charged`,
-            `groups` (they are about to be asked), `threshold`, `merged`.
+            `groups` (they are about to be asked), `merged`.
         details: What is known about it, ready for JSON.
 
     Privacy:
-        Steps follow from public parameters and from what was released: a threshold, the
-        status of the outcome. When they come is time, of which the proof says nothing.
+        Steps follow from public parameters and from the status of the outcome. When
+        they come is time, of which the proof says nothing.
     """
 
     name: str

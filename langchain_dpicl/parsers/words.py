@@ -72,47 +72,22 @@ def keyword_counts(
     return counts
 
 
-def domain_counts(
-    answers: Iterable[str],
-    domain: Sequence[str],
-    *,
-    tokenizer: Tokenizer = tokenize,
-) -> list[int]:
-    """Count in how many answers each entry of a public domain occurs.
-
-    An entry of several words counts where they occur one after the other; one with
-    brackets, "silent (no pain)", also where the words outside or inside them do. A name
-    that two entries share in this way counts for neither.
-
-    Args:
-        answers: One text per slot that answered.
-        domain: Public words or phrases.
-        tokenizer: From text to words; used on the domain as well.
-
-    Returns:
-        One count per entry, in the domain's order.
-
-    Example:
-        >>> domain_counts(["A dry cough."], ["dry cough", "cough", "rash"])
-        [1, 1, 0]
-    """
-    named_by = domain_places(answers, domain, tokenizer=tokenizer)
-    counts = Counter(place for places in named_by for place in places)
-    return [counts[place] for place in range(len(domain))]
-
-
 def domain_places(
     answers: Iterable[str],
     domain: Sequence[str],
     *,
     tokenizer: Tokenizer = tokenize,
 ) -> list[set[int]]:
-    """Return for each answer the places of the entries that it names.
+    """Return for each answer the places of the entries of a public domain it names.
+
+    An entry of several words is named where they occur one after the other; one with
+    brackets, "silent (no pain)", also where the words outside or inside them do. A name
+    that two entries share in this way stands for neither.
 
     Args:
-        answers: See `domain_counts`.
-        domain: See `domain_counts`.
-        tokenizer: See `domain_counts`.
+        answers: One text per slot that answered.
+        domain: Public words or phrases.
+        tokenizer: From text to words; used on the domain as well.
 
     Example:
         >>> domain_places(["A dry cough.", "None."], ["dry cough", "cough", "rash"])

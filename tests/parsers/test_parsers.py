@@ -42,7 +42,7 @@ from langchain_dpicl.parsers import (
     PublicInput,
     VoteOutputParser,
 )
-from langchain_dpicl.parsers.words import domain_counts
+from langchain_dpicl.parsers.words import domain_places
 
 EXPECTED = {
     "vote": "cough",
@@ -287,9 +287,9 @@ def test_the_joint_domain_is_public_and_large_enough() -> None:
 )
 def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) -> None:
     domain = ["silent (no pain)", "angina (typical)", "angina (atypical)", "none"]
-    assert domain_counts([answer], domain) == [1, 0, 0, 0]
+    assert domain_places([answer], domain) == [{0}]
     # A name of two entries is a name of neither.
-    assert domain_counts(["Angina"], domain) == [0] * 4
+    assert domain_places(["Angina"], domain) == [set()]
 
 
 @pytest.mark.parametrize(

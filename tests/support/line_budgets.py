@@ -23,6 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from langchain_dpicl.report.proven import HEADINGS
+
 ROOT = Path(__file__).parents[2]
 TEXT = {
     ".csv",
@@ -37,15 +39,6 @@ TEXT = {
     ".yaml",
 }
 LEAST_DOCSTRINGS = 0.20
-HEADINGS = (
-    "Input",
-    "Neighbors",
-    "Sensitivity",
-    "Noise",
-    "Event",
-    "What is free",
-    "Tested by",
-)
 WAIVERS = ("fmt: off", "E501")
 
 
