@@ -1,4 +1,4 @@
-"""Write examples like private tickets once, then use them for ever.
+"""Write examples like private tickets once, then use them at no further cost.
 
 The old tickets hold names and order numbers. Instead of showing them to a model with
 every new ticket, a few examples of each label are written from them with differential

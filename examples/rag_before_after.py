@@ -1,8 +1,8 @@
 """An existing RAG chain, made private in two ways.
 
-Before: the chain as LangChain's own tutorial builds it. Whoever asks gets the records.
+Before: the chain as LangChain's own tutorial builds it. Its answers show the records.
 After, (a): only its retriever is another one. (b): a `DPChain` stands where retriever,
-prompt and model stood. Whoever asks gets what the records have in common.
+prompt and model stood. Its answers show what the records have in common.
 """
 
 from langchain_core.documents import Document

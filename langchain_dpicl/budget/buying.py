@@ -194,7 +194,7 @@ class Purchase:
                 "be charged by unit: who is in it depends on the others."
             )
         if self.steps > 1 or self.resumable:
-            # Who paid and who could pay now may differ.
+            # The units that paid may not be those that can pay now.
             raise InvalidParameterError(
                 f"Account {self.budget.account!r} charges units one by one, and "
                 f"{self.charge.name} draws several times, or goes on, under one "

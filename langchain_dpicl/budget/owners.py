@@ -1,4 +1,4 @@
-"""Who draws for a charge, and whether its process is still there.
+"""The owner of a draw, and whether its process still runs.
 
 Of two draws under one charge the quicker one would be released. One person's long
 record can decide which is quicker, and all other answers of that draw come with it. So

@@ -3,9 +3,9 @@
 * *One charge, one draw.* The owner of a charge draws; others wait for what is stored.
   Of two draws the quicker never wins.
 * *Stored before it is shown.* `once` returns what can be read back from the ledger.
-* *Nobody draws for another.* Who owns a charge is an entry of the account's book, and
-  is checked in the transaction that stores a draw. An owner that was replaced stores
-  nothing, and shows nothing.
+* *An owner draws for its own charge alone.* Ownership is an entry of the account's
+  book, and is checked in the transaction that stores a draw. An owner that was replaced
+  stores nothing, and shows nothing.
 * *An owner that fails gives up at once.* It says so in the book, so nobody waits for
   it. A draw that was lost is charged anew; or, where the release is resumable, the next
   owner goes on under the same charge with the steps that are not stored.

@@ -40,7 +40,7 @@ class Stored:
         values: What was drawn, in order.
         note: The public wording of what was drawn; None if there is none.
         ended: Whether nothing is left to draw, before every step was drawn.
-        owner: Who draws; empty if nobody does.
+        owner: The owner of the next draw; empty if it was given up.
         key: The digest of its key; None without one.
         digest: The ledger's digest of the account's book up to this charge.
         at: When it was charged, in microseconds since 1970, by the ledger's clock.

@@ -13,7 +13,7 @@ from rich.table import Table
 from langchain_dpicl.ledger import CorpusState, Ledger
 from langchain_dpicl.ledger.terms import moment
 
-_NEVER = "for ever"
+_NEVER = "for all time"
 
 
 def show_corpora(options: argparse.Namespace, ledger: Ledger) -> int:

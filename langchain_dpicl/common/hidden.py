@@ -21,7 +21,7 @@ class Hidden(Generic[T]):
     """Holds a private value without showing it.
 
     Between two sealed steps the caller's own frame holds what the second one needs. An
-    error there would hand that frame's variables to whoever prints tracebacks with
+    error there would hand that frame's variables to anybody who prints tracebacks with
     their locals: they see this object's repr, which says nothing.
 
     Example:

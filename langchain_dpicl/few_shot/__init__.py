@@ -1,4 +1,4 @@
-"""Differentially private few-shot generation: pay once, answer for ever.
+"""Differentially private few-shot generation: pay once, answer without end.
 
 | name | what it does |
 |---|---|

@@ -43,7 +43,7 @@ class DPFewShotGenerator(Frozen):
     For each label, the model writes an example token by token. At every token a fresh
     random sample of the label's records is dealt to groups; the model says for each
     group which token should come next; their distributions are added up with noise,
-    and one token comes out. The examples may then be used for ever: in few-shot
+    and one token comes out. The examples may then be used without limit: in few-shot
     prompts, with any model, for any number of questions, at no further cost.
 
     Args:

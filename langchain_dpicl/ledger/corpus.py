@@ -1,13 +1,13 @@
 """A corpus of people, a cap on what each can lose, and when accounts count for it.
 
 Accounts of one corpus protect the same people, so what they release adds up. The
-corpus has a *cap* (epsilon, delta), for ever or within any `window_days` days. A new
-account is charged for the first time only while the terms of all accounts that count,
-and its own, add up to the cap at most; where they don't, it is not opened either. An
+corpus has a *cap* (epsilon, delta), for all time or within any `window_days` days. A
+new account is charged for the first time only while the terms of all accounts that
+count, and its own, add up to the cap at most. Otherwise it is not opened either. An
 account counts with its whole (epsilon, delta), whatever was charged, from its first
 charge until `window_days` after its last possible one: the end of its period, or its
-closing. Without a window, or without an end, it counts for ever. An account without any
-charge, such as one whose first release was refused, counts for nothing.
+closing. Without a window, or without an end, it counts for all time. An account without
+any charge, such as one whose first release was refused, counts for nothing.
 
 Time:
     The *ledger's time* is the database's, and never goes back: the time of an event is
@@ -119,7 +119,7 @@ class CorpusTerms(Public):
     """The cap on the sum of their deltas."""
 
     window_days: Annotated[int, Field(ge=1, le=36_525)] | None = None
-    """Within how many days the cap holds; None is for ever."""
+    """Within how many days the cap holds; None is for all time."""
 
     def __init__(self, name: str, unit_key: str | None, **terms: Any) -> None:
         super().__init__(name=name, unit_key=unit_key, **terms)
@@ -128,7 +128,7 @@ class CorpusTerms(Public):
     def promise(self) -> str:
         """The cap in words."""
         window = self.window_days
-        when = "for ever" if window is None else f"within any {window} days"
+        when = "for all time" if window is None else f"within any {window} days"
         return f"epsilon {self.epsilon:g} and delta {self.delta:g} {when}"
 
     def require_same(self, stored: str) -> None:
@@ -184,7 +184,7 @@ class CorpusState:
         return float(epsilon), float(delta)
 
     def counts_until(self, book: Book) -> int | None:
-        """Return the last moment at which an account counts; None is for ever."""
+        """Return the last moment at which an account counts; None is for all time."""
         end = min(book.account.span[1], book.closed_at or NO_LIMIT)
         window = self.terms.window_days
         return None if end == NO_LIMIT or window is None else end + window * DAY
@@ -231,7 +231,7 @@ class CorpusState:
             rest = (other for other, until in held if until is None or until > end)
             if self._fits([terms, *rest]):
                 return f"There is room after {minute(end)}."
-        return "There will never be room, for they count for ever."
+        return "There will never be room: they count for all time."
 
     def _counts(self, book: Book) -> bool:
         until = self.counts_until(book)

@@ -5,8 +5,8 @@ Privacy:
     the process keeps a keyed hash of the id and the steps spent. The key is random and
     stays with the balances, so that the same unit id finds the same balance from every
     process and index, also after the unit was deleted and added again. It keeps ids out
-    of files and dumps; whoever holds the ledger *and* a list of ids can look them up,
-    so that a ledger is guarded like the records.
+    of files and dumps. A person who holds the ledger *and* a list of ids can look them
+    up, so a ledger is guarded like the records.
 
     The key stays until the account ends. Until then a person who has seen it can link
     balances with a list of ids.
@@ -93,7 +93,7 @@ def collect(
     """Charge each unit that can pay, and write that charge `number` was collected.
 
     Private in, private out: for the sealed region. A unit that the ledger has never
-    seen has spent nothing. What the ledger shows is the same whoever has paid.
+    seen has spent nothing. What the ledger shows does not depend on who pays.
 
     Args:
         transaction: One that has locked the account alone.

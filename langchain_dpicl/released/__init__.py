@@ -1,4 +1,4 @@
-"""What was released once: kept with its record, used for ever."""
+"""What was released once: kept with its record, used at no further cost."""
 
 from langchain_dpicl.released.classifying import classification_chain
 from langchain_dpicl.released.corpus import ReleasedCorpus

@@ -1,4 +1,4 @@
-"""Released facts as documents, for any RAG chain: paid for once, asked for ever."""
+"""Released facts as documents, for any RAG chain: paid for once, asked at no cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account has promised and spent, for whoever has to sign it.
+"""What an account has promised and spent, for the person who signs it.
 
 `of` makes a page for a data-protection officer out of a ledger's public facts;
 `verify` checks the record of a saved answer against the ledger.

@@ -183,7 +183,7 @@ def histories() -> list[list[tuple[str, int]]]:
     ]
 
 
-@pytest.mark.parametrize("corpus", [FEW, FOR_EVER], ids=["window", "for ever"])
+@pytest.mark.parametrize("corpus", [FEW, FOR_EVER], ids=["window", "all time"])
 def test_within_any_window_nobody_loses_more_than_the_cap(
     clock: Clock, corpus: CorpusTerms
 ) -> None:

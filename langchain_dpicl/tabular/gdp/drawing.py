@@ -100,7 +100,7 @@ def _groups(found: NoisyStatistics, *, keeps_small: bool) -> list[int]:
 
 
 def _turns(found: NoisyStatistics, groups: Sequence[int]) -> Iterator[int]:
-    """Yield groups for ever: labels in turn, and each label's groups in turn."""
+    """Yield groups without end: labels in turn, and each label's groups in turn."""
     label = found.terms.schema.label
     if label not in found.terms.group_by:
         yield from cycle(groups)

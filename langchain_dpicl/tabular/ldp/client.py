@@ -23,7 +23,7 @@ class LDPClient(Frozen):
 
     It runs where the row is: in the person's app, at the clinic, in the branch office.
     It needs the public schema and an epsilon, no account, no ledger and no network.
-    Whoever collects reports makes a table of them with `LDPTable.from_reports`.
+    The collector makes a table of the reports with `LDPTable.from_reports`.
 
     Args:
         schema: The columns with their public values; numbers need bins.
@@ -46,9 +46,9 @@ class LDPClient(Frozen):
         epsilon, once a report. That there is a report is not hidden, nor when it came
         and from which address: that is up to how it is sent.
 
-        Whoever reports twice pays twice, the same row or another one. So report once,
-        keep the report, and send *that report* again where it was lost: repeating it
-        costs nothing. Nobody counts here what a person has paid.
+        A person who reports twice pays twice, the same row or another one. So report
+        once, keep the report, and send *that report* again where it was lost: repeating
+        it costs nothing. Nobody counts here what a person has paid.
 
     Example:
         >>> from langchain_dpicl.tabular import CategoricalColumn, TableSchema

@@ -4,9 +4,9 @@ Templates are LangChain's: `prompt_template` gives the `PromptTemplate` of one. 
 `format` compiles the template at every call, which for a table means once per row and
 column; `render` keeps the compiled template and writes the same text.
 
-A template comes with the schema, from whoever is trusted to make it. What is put into
-it - a category, a number - is data: braces in it are shown as they are. Templates run
-in Jinja2's sandbox all the same, as LangChain runs them.
+A template comes with the schema, from a person who is trusted to make it. What is put
+into it - a category, a number - is data: braces in it are shown as they are. Templates
+run in Jinja2's sandbox all the same, as LangChain runs them.
 """
 
 from __future__ import annotations
