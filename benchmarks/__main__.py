@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--answers", type=Path, help="folder of recorded answers")
     parser.add_argument("--model", default="offline", help="provider:name, to chat")
     parser.add_argument(
-        "--next-token", help="transformers:PATH, or the URL of a completions server"
+        "--next-token", help="transformers:PATH, or MODEL@URL of a vLLM server"
     )
     given = vars(parser.parse_args(words))
     names = given.pop("names")

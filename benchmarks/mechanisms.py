@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.common import Line, Options, account, in_turn, seconds, show
 from langchain_dpicl import Relation, VoteOutputParser
 from langchain_dpicl.accounting import Exponential, Gaussian
-from langchain_dpicl.few_shot import DPFewShotGenerator
+from langchain_dpicl.few_shot import DPFewShotGenerator, Greedy
 from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
-from langchain_dpicl.mechanisms.vectors import noisy_sum
+from langchain_dpicl.mechanisms.next_token import noisy_next_token
 from langchain_dpicl.mechanisms.voting import noisy_counts
 
 PAID = Gaussian(noise_multiplier=3.0)
@@ -31,12 +31,12 @@ EXACT = 1e-3
 def noise(runs: int) -> Iterator[Line]:
     """Yield the time of noise, beside that of numpy, which is not secure."""
     rng = np.random.default_rng(1)
-    rows = rng.normal(size=(1, 1536)) / 1536
+    rows = np.full((1, 1536), 1 / 1536)
     counts = rng.integers(0, 100, 100_000)
     cases: list[tuple[str, Callable[[], object], Callable[[], object], str]] = [
         (
-            "noisy sum of one vector, 1,536 coordinates",
-            lambda: noisy_sum(rows, PAID, Relation.REPLACE, radius=1.0),
+            "noisy sum of one row, 1,536 coordinates",
+            lambda: noisy_next_token(rows, PAID, Relation.REPLACE),
             lambda: rows.sum(axis=0) + rng.normal(size=1536),
             "<= 2 ms",
         ),
@@ -160,8 +160,7 @@ def few_shot(tokens: int, groups: int, size: int) -> Line:
         n_groups=groups,
         records_per_group=2,
         max_tokens=tokens,
-        noise_multiplier=1.0,
-        stop=(),
+        mechanism=Greedy(stop=()),
         budget=account(100, 1e-6),
     )
     records = [{"text": f"Town {i} won.", "label": "sports"} for i in range(size)]

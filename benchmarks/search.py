@@ -5,9 +5,9 @@ In memory, FAISS's exact search for the best 400 of all vectors stands beside a 
 threads and with one, and the faster counts. The full run has 1,000,000 vectors of 384
 numbers around 2,000 centers with Zipf weights, and needs 7 GB of memory.
 
-In PostgreSQL stand 10,000 vectors in a `PGVectorStore`: a draw, checks included, beside
-what one would write without the library: the store's own search with a filter, shard
-after shard.
+In PostgreSQL stand 10,000 vectors in the table of a `PGVectorStore`: a draw beside what
+one would write without the library, the store's own search with a filter, shard after
+shard.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from langchain_core.embeddings import Embeddings
 
 from benchmarks.common import Line, Options, in_turn, postgres, show
 from langchain_dpicl import RetrievedGroups
+from langchain_dpicl.groups.postgres import PostgresGroups
 
 DIMENSION, SHARDS, EACH = 384, 100, 4
 CENTERS, PER_UNIT, BLOCK = 2_000, 10, 50_000
@@ -127,8 +128,8 @@ def in_postgres(url: str, runs: int) -> Line:
         engine, embedding, "notes", metadata_columns=["unit", "part"]
     )
     copy(url, embedding.rows)
-    groups = RetrievedGroups.from_vectorstore(
-        store, unit_key="unit", n_groups=SHARDS, docs_per_group=EACH
+    groups = PostgresGroups(
+        url, "notes", embedding, unit_key="unit", n_groups=SHARDS, docs_per_group=EACH
     )
     questions = iter(range(0, count, 7))
 

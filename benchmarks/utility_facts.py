@@ -141,6 +141,7 @@ def one_by_one(read: list[Row], epsilon: float, total: int, runs: int) -> str:
             groups=Slots(len(said), Relation.ADD_REMOVE),
             model=Scripted(said=reply),
             parser=VoteOutputParser(labels=labels),
+            cache=False,
         )
         budget = account(epsilon, DELTA, queries=total)
         for _ in range(min(runs, total)):

@@ -2,12 +2,13 @@
 
 Labeled texts (TREC, AG News, DBpedia) are the private records. A private vote asks ten
 groups of four sampled records for each question; examples are written once by
-`DPFewShotGenerator` and shown in every prompt. Beside them stand no examples, the same
-vote without noise, and records as examples, which is *not private*. A heart table is
+`DPFewShotGenerator` and shown in every prompt, with a contrast and without. Beside them
+stand no examples, examples that were written without records, the same vote without
+noise, and records as examples, which is *not private*. A heart table is
 done likewise with `GDPTable` and `LDPTable`.
 
-The next-token model is an argument: `--next-token transformers:PATH`, or the URL of a
-completions server such as vLLM. Without it a fake repeats words of its prompt: it shows
+The next-token model is an argument: `--next-token transformers:PATH`, or `MODEL@URL` of
+a vLLM server. Without it a fake repeats words of its prompt: it shows
 that everything runs, and its figures mean nothing.
 """
 
@@ -89,11 +90,16 @@ def next_token(name: str | None, texts: Sequence[str]) -> few_shot.NextTokenMode
     if name is None:
         CONSOLE.print("The next-token model is a fake: what it writes means nothing.")
         return Fake(texts)
-    if name.startswith("transformers:"):
-        return few_shot.TransformersNextToken.from_pretrained(name.partition(":")[2])
     from langchain_openai import OpenAI
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    return few_shot.OpenAICompatibleNextToken(OpenAI(base_url=name))
+    if name.startswith("transformers:"):
+        kinds, path = (AutoModelForCausalLM, AutoTokenizer), name.partition(":")[2]
+        return few_shot.TransformersNextToken(*(k.from_pretrained(path) for k in kinds))
+    model, _, url = name.partition("@")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    llm = OpenAI(model=model, base_url=url, batch_size=80)
+    return few_shot.OpenAICompatibleNextToken(llm, tokenizer)
 
 
 def accuracy(
@@ -136,7 +142,6 @@ def voted(
         parser=VoteOutputParser(labels=labels),
         prompt=PROMPT.partial(labels=", ".join(labels)),
         document_prompt=EXAMPLE,
-        document_separator="\n\n",
         budget=account(epsilon, DELTA, queries=len(asked)),
     )
     hits = [str(chain.invoke(one["text"]).text) == one["label"] for one in asked]
@@ -155,16 +160,17 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
     told, tokens, each = TASKS[name]
     writer = next_token(options.next_token, [one["text"] for one in test])
 
-    def written(epsilon: float) -> Any:
+    def written(epsilon: float | None, contrast: float = 0.0) -> Any:
         generator = few_shot.DPFewShotGenerator(
             *(writer, told, labels),
             n_groups=WRITERS,
             records_per_group=each,
             max_tokens=tokens,
-            decoder=few_shot.Sampling(temperature=1.0, floor=2.0),
-            budget=account(epsilon, DELTA),
+            mechanism=few_shot.Sampling(floor=2.0, contrast=contrast),
+            budget=None if epsilon is None else account(epsilon, DELTA),
         )
-        return generator.generate(train, progress=False)
+        private = None if epsilon is None else train
+        return generator.generate(private, progress=False)
 
     def records() -> list[Example]:
         by_label = ([x for x in train if x["label"] == label] for label in labels)
@@ -176,7 +182,12 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
         ways: dict[str, Callable[[], Any]] = {
             "zero-shot": list,
             "records as examples (not private)": records,
+            "examples without records": partial(written, None),
             **{f"DP examples, ε = {e:g}": partial(written, e) for e in EPSILONS},
+            **{
+                f"with contrast 0.5, ε = {e:g}": partial(written, e, 0.5)
+                for e in EPSILONS
+            },
         }
         for what, make in ways.items():
             found.setdefault(what, []).append(accuracy(model, labels, make(), asked))
@@ -226,7 +237,8 @@ def rows(data: Path, model: Any, runs: int) -> None:
 
     def released(kind: Any, epsilon: float) -> Any:
         budget = account(epsilon, DELTA)
-        return kind(train, schema, budget=budget, progress=False).examples(8)
+        told = {"participation": "public"} if kind is tabular.LDPTable else {}
+        return kind(train, schema, budget=budget, **told).examples(8)
 
     real = "8 rows as they are (not private)"
     some = [shown(row) for row in train]

@@ -116,20 +116,17 @@ def word(value: str) -> str:
     return CODES.get(value, re.sub(r"\W", "", value).lower())
 
 
+def esa(options: list[str]) -> ESAOutputParser:
+    said = [f"The most common one is {option}." for option in options]
+    return ESAOutputParser(embedding=HashingEmbeddings(), candidates=said)
+
+
 PARSERS: dict[str, Any] = {
     "KSA-PTR, k = 1": lambda _: KSAPTROutputParser(k=1),
     "KSA-joint, k = 1": lambda options: KSAJointOutputParser(k=1, domain=options),
     "vote": lambda options: VoteOutputParser(labels=options),
-    "ESA, by cosine": lambda options: esa(options, "cosine"),
-    "ESA, by votes": lambda options: esa(options, "vote"),
+    "ESA": esa,
 }
-
-
-def esa(options: list[str], select: Any) -> ESAOutputParser:
-    said = [f"The most common one is {option}." for option in options]
-    return ESAOutputParser(
-        embedding=HashingEmbeddings(), candidates=said, select=select
-    )
 
 
 def graded(chain: DPChain, question: Question, budget: Any) -> str:
@@ -173,7 +170,12 @@ def by_parser(people: People, model: Any, runs: int) -> None:
                 budget = account(epsilon, DELTA, queries=len(questions))
                 found = Counter(
                     graded(
-                        DPChain(groups=groups, model=model, parser=make(q.options)),
+                        DPChain(
+                            groups=groups,
+                            model=model,
+                            parser=make(q.options),
+                            cache=False,
+                        ),
                         *(q, budget),
                     )
                     for q in questions
@@ -218,6 +220,7 @@ def service(people: People, model: Any, count: int) -> Iterator[list[str]]:
                     groups=groups,
                     model=model,
                     parser=VoteOutputParser(labels=q.options),
+                    cache=False,
                 ),
                 *(q, budget),
             )

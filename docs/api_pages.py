@@ -31,7 +31,10 @@ TOPICS = {
         "Chains, retrievers, tools",
         ["chain", "retriever", "tools", "mcp"],
     ),
-    "groups": ("Groups and stores", ["groups", "groups.stores", "common.relation"]),
+    "groups": (
+        "Groups and stores",
+        ["groups", "groups.readers", "groups.postgres", "common.relation"],
+    ),
     "parsers": ("Output parsers", ["parsers", "common.outcome"]),
     "budget": ("Budget and ledger", ["budget", "ledger"]),
     "few_shot": ("Few-shot examples", ["few_shot"]),

@@ -88,12 +88,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         model=OfflineChatModel(),  # yours
         parser=VoteOutputParser(labels="draft"),
         budget=app.state.budget,
-        cache=True,
         max_concurrency=25,
     )
-    app.state.running = set()
     yield
-    await asyncio.gather(*app.state.running)
     ledger.dispose()
 
 
@@ -133,8 +130,10 @@ async def ask(asked: Question) -> Answer:
 @app.post("/ask/stream")
 async def ask_stream(asked: Question) -> StreamingResponse:
     chunks = app.state.chain.astream(asked.question)
-    begun = await until_charged(chunks)
-    return StreamingResponse(events(begun, chunks), media_type="text/event-stream")
+    # The first piece comes after the release: what is refused is an HTTP status, and
+    # no broken stream.
+    first = await anext(chunks)
+    return StreamingResponse(events(first, chunks), media_type="text/event-stream")
 
 
 @app.get("/budget")
@@ -160,46 +159,21 @@ async def health() -> dict[str, Any]:
     return {"worker": os.getpid(), "can_answer": can_answer}
 
 
-async def until_charged(chunks: AsyncIterator[AIMessage]) -> list[AIMessage]:
-    """Wait for the charge, so that a refusal is an HTTP status and no broken stream."""
-    begun = []
-    async for chunk in chunks:
-        begun.append(chunk)
-        steps = chunk.response_metadata.get("privacy_steps", [])
-        if not {step["step"] for step in steps} <= {"public", "drafts"}:
-            break
-    return begun
-
-
 async def events(
-    begun: list[AIMessage], chunks: AsyncIterator[AIMessage]
+    first: AIMessage, chunks: AsyncIterator[AIMessage]
 ) -> AsyncIterator[str]:
-    """Write a stream as server-sent events: steps, then words, then the record."""
-    ready: asyncio.Queue[str | None] = asyncio.Queue()
+    """Write a stream as server-sent events: words, then the record.
 
-    async def run_on() -> None:
-        try:
-            for chunk in begun:
-                ready.put_nowait(sent(chunk))
-            async for chunk in chunks:
-                ready.put_nowait(sent(chunk))
-        except DPError as error:
-            ready.put_nowait(f"event: error\ndata: {json.dumps(described(error))}\n\n")
-        finally:
-            ready.put_nowait(None)
-
-    # Who hangs up has paid. The chain goes on without them, and keeps the answer.
-    running = asyncio.create_task(run_on())
-    app.state.running.add(running)
-    running.add_done_callback(app.state.running.discard)
-    while (text := await ready.get()) is not None:
-        yield text
+    Who hangs up has paid, and the answer is stored: it is given again for nothing.
+    """
+    yield sent(first)
+    async for chunk in chunks:
+        yield sent(chunk)
 
 
 def sent(chunk: AIMessage) -> str:
     told = chunk.response_metadata
-    found = [("step", step) for step in told.get("privacy_steps", [])]
-    found += [("token", chunk.text)] if chunk.text else []
+    found: list[tuple[str, Any]] = [("token", chunk.text)] if chunk.text else []
     found += [("record", told["privacy"])] if "privacy" in told else []
     return "".join(f"event: {e}\ndata: {json.dumps(data)}\n\n" for e, data in found)
 

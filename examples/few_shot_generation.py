@@ -117,7 +117,6 @@ def main() -> None:
         max_tokens=12,
         top_k_public=None,
         unit_key="customer",
-        stop=(".", "\n"),
         budget=budget,
     )
     print(generator.forecast(dict.fromkeys(labels, 1000), per_label=2).advice())

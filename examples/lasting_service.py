@@ -50,7 +50,6 @@ def main() -> None:
                 model=OfflineChatModel(),
                 parser=VoteOutputParser(labels="draft"),
                 budget=budget,
-                cache=True,
             )
             for turn in ("first", "second"):
                 outcomes: Counter[str] = Counter()

@@ -78,15 +78,13 @@ def main() -> None:
 
     # (a) The chain stays. Its documents are the public sentences that the records bear
     # out; for a question about one person there are none, and the model does not know.
-    retriever = DPRetriever(
+    sentences = DPChain(
         groups=groups,
         model=model,
-        parser=ESAOutputParser(
-            embedding=embedding, candidates=SENTENCES, select="vote"
-        ),
+        parser=ESAOutputParser(embedding=embedding, candidates=SENTENCES),
         budget=budget,
     )
-    new_retriever = rag_chain(retriever, model)
+    new_retriever = rag_chain(DPRetriever(chain=sentences), model)
 
     # (b) No list of sentences: the model lists possible answers from the question
     # alone, and the groups choose. About one person it has none to list.
@@ -109,10 +107,11 @@ def main() -> None:
             f"  epsilon spent:     {budget.spent().epsilon:.2f} of {budget.epsilon:g}\n"
         )
 
-    print("Once more, until the account is spent:")
+    print("What was paid for is given again for nothing; other questions are charged:")
     try:
-        while True:
-            print("  answered:", dp_chain.invoke(POPULATION))
+        for drug in ("lisinopril", "metformin", "sertraline"):
+            question = f"Which side effect do patients on {drug} report most?"
+            print("  answered:", dp_chain.invoke(question))
     except BudgetExhaustedError as error:
         print("  refused:", error)
 

@@ -65,7 +65,7 @@ def main() -> None:
         ],
         budget=once,
     )
-    print(table.forecast(240).advice())
+    print(table.forecast(240))
     facts = table.documents(
         people="patients",
         phrases={"drug": "on {value}", "condition": "with {value}"},

@@ -100,8 +100,8 @@ async def main() -> None:
         parser=VoteOutputParser(labels=list(PROBLEMS)),
         prompt=PROMPT,
         document_prompt=EXEMPLAR,
-        document_separator="\n\n",
         budget=budget,
+        cache=False,  # The first ticket is asked twice, over other exemplars.
     )
 
     print("A new ticket:", new[0].page_content)

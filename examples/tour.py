@@ -90,7 +90,7 @@ budget = PrivacyBudgetHandler(
     epsilon=8, delta=1e-6, queries=5, ledger=ledger, account="tour"
 )
 model = OfflineChatModel()
-chain = DPChain(groups=groups, model=model, parser=parser, budget=budget, cache=True)
+chain = DPChain(groups=groups, model=model, parser=parser, budget=budget)
 
 answer = chain.invoke("Which side effect do patients on lisinopril report most?")
 print(answer.content)
@@ -120,13 +120,12 @@ print(answer.content, "-", answer.response_metadata["privacy"]["status"])
 
 # %% [markdown]
 # ## 7. Streaming
-# First the steps of the query, the drafted options among them, then the answer.
+# The words that a `KSAPTROutputParser` releases are put into a sentence, which comes
+# token by token. A vote's label comes in one piece. The last piece has the record.
 
 # %%
 print("\n7. Streaming")
 for chunk in chain.stream("Which drug do patients with asthma take most?"):
-    for step in chunk.response_metadata.get("privacy_steps", []):
-        print(step)
     print(chunk.content, end="|" if chunk.content else "")
 print()
 

@@ -1,4 +1,4 @@
-"""Erasing one person from a saved index, with a certificate.
+"""Erasing one person from a saved index and from tables, with a certificate.
 
 What is stored of a person, and what becomes of it:
 
@@ -6,6 +6,7 @@ What is stored of a person, and what becomes of it:
 |---|---|---|
 | saved index | documents, vectors | a new revision without them; old files deleted |
 | workers that follow it | the same, in memory | the new revision at the next question |
+| tables of `PostgresGroups` | the same, in rows | deleted; backups keep them |
 | ledger, per-unit accounts | a balance, keyed tag | stays: a budget is given once |
 | ledger, stored steps | answers, tokens, tables | stay: noise is drawn once |
 | sources, stores, backups, private readings | records | for the operator to delete |
@@ -28,21 +29,24 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.budget import forget
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups import storage
+from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.groups import saved
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.ledger import Ledger, open_ledger
+
+if TYPE_CHECKING:
+    from langchain_dpicl.groups.postgres import PostgresGroups
 
 _PERSON = b"dpicl.erased"
 _NUMBERS = ("documents_erased", "revision_before", "revision_after")
@@ -52,7 +56,8 @@ the accounts bound what they say of anybody.
 Questions that were on their way when the index was saved: its former revision may \
 have answered them.
 Processes that loaded the index without follow=True, until they load it again.
-The operator's own sources, vector stores, backups and files of private readings.
+A vector store that the index was read out of: read again, it brings the person back.
+The operator's own sources, backups and files of private readings.
 What a model's provider keeps of the calls that it was sent.
 """
 
@@ -65,7 +70,7 @@ class ErasureCertificate:
         fingerprint: The person, as a hash under a secret key of the index.
         erased_at: When the index without the person was saved, in UTC.
         index: The directory, its revisions before and after, and the number of
-            documents that were erased.
+            documents that were erased; and how many tables hold the person no more.
         accounts: Each account's name, scope, cap (epsilon, delta, queries), number of
             releases so far, and if it is closed.
         corpus: The cap on all accounts of the corpus, if one was named.
@@ -105,15 +110,16 @@ class ErasureCertificate:
             InvalidParameterError: If the index can't be read.
         """
         known_as = canonical_unit_id(unit_id)
-        key = storage.read_revision(index).erasure_key
+        key = saved.read_revision(index).secrets.erasure_key
         return known_as is not None and _fingerprint(key, known_as) == self.fingerprint
 
 
 @hiding
-def erase(  # what is erased where
+def erase(  # noqa: PLR0913  # what is erased where
     unit_id: str | int,
     *,
     index: str | os.PathLike[str],
+    tables: Sequence[PostgresGroups] = (),
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] = (),
     corpus: str | None = None,
@@ -129,6 +135,9 @@ def erase(  # what is erased where
     Args:
         unit_id: The person's id, as in the records.
         index: The directory that `RetrievedGroups.save` wrote.
+        tables: Groups that are searched inside PostgreSQL: the person's records are
+            deleted in their tables, too. Where there is no index, use their
+            `delete_unit`.
         ledger: The ledger of the accounts that were asked about these records.
         accounts: The accounts' names.
         corpus: All accounts of a corpus, too.
@@ -148,6 +157,8 @@ def erase(  # what is erased where
             one.
         LedgerError: If the ledger can't be used or has no such account or corpus. The
             index was not changed.
+        GroupCallError: If a table can't be reached. The index has changed: run it
+            again.
 
     Example:
         >>> import tempfile
@@ -174,6 +185,9 @@ def erase(  # what is erased where
         # Before anything is changed: a name may be mistyped.
         names, cap = _named(book, accounts, corpus)
         done = _erased(unit_id, index, before, progress=progress)
+        for table in tables:
+            with suppress(UnitError):  # Nobody by that id is there, or no more.
+                table.delete_unit(unit_id)
         cleared = 0
         if clear_cache and book is not None:
             cleared = sum(forget(book, name) for name in names)
@@ -182,7 +196,11 @@ def erase(  # what is erased where
         made = ErasureCertificate(
             fingerprint=done["fingerprint"],
             erased_at=done["erased_at"],
-            index={"path": str(Path(index)), **{one: done[one] for one in _NUMBERS}},
+            index={
+                "path": str(Path(index)),
+                **{one: done[one] for one in _NUMBERS},
+                "tables": len(tables),
+            },
             accounts=[] if book is None else [_account(book, one) for one in names],
             corpus=cap,
             cached_answers_cleared=cleared,
@@ -203,14 +221,15 @@ def _erased(
     """Take a person out of an index; return what it notes of that, now or before."""
     title = "Documents read and written"
     with (
-        storage.one_writer(index) as directory,
+        saved.one_writer(index) as directory,
         progress_bar(title, None, shown=progress) as advance,
     ):
-        terms, records, base = storage.load(directory, advance=advance)
+        terms, records, base = saved.load(directory, advance=advance)
         known_as = canonical_unit_id(unit_id)
         if known_as is None:
             refuse_unknown_unit(terms.unit_key)
-        print_ = _fingerprint(base.erasure_key, known_as)
+        secrets = base.secrets
+        print_ = _fingerprint(secrets.erasure_key, known_as)
         if before is not None and before.fingerprint != print_:
             raise InvalidParameterError(
                 "The certificate's file is of another erasure; choose another path. "
@@ -224,26 +243,28 @@ def _erased(
                 "revision_before": base.number,
                 "revision_after": base.number + 1,
             }
-            base = replace(base, erasures=(*base.erasures, done))
-            storage.write(
+            erasures = (*secrets.erasures, done)
+            secrets = secrets.model_copy(update={"erasures": erasures})
+            base = replace(base, secrets=secrets)
+            saved.write(
                 directory,
                 terms,
                 records.without(known_as),
-                base=base,
-                advance=advance,
+                base,
+                advance,
             )
         else:
             # What a crash has left of a former revision.
-            storage.sweep(directory)
-    known = [one for one in base.erasures if one.get("fingerprint") == print_]
+            saved.sweep(directory)
+    known = [one for one in secrets.erasures if one.get("fingerprint") == print_]
     if not known:
         refuse_unknown_unit(terms.unit_key)
     return known[-1]
 
 
-def _fingerprint(key: bytes, unit_id: str) -> str:
-    data = unit_id.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, key=key, digest_size=16, person=_PERSON).hexdigest()
+def _fingerprint(key: str, unit_id: str) -> str:
+    data, secret = unit_id.encode("utf-8", "surrogatepass"), bytes.fromhex(key)
+    return hashlib.blake2b(data, key=secret, digest_size=16, person=_PERSON).hexdigest()
 
 
 def _named(

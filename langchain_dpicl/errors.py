@@ -8,7 +8,7 @@ DPError
 ├── BudgetExhaustedError       the account cannot pay
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
-├── UnsoundStoreError          a store's index ties units together
+├── UnsoundStoreError          a store, or a source, whose groups can't be bounded
 ├── PublicCallError            the model failed on a prompt without private text
 └── GroupCallError             the sealed region could not run
     └── UnsealableModelError   the model cannot be called without leaking
@@ -81,7 +81,7 @@ class PlanMismatchError(DPError):
 
 
 class UnsoundStoreError(DPError):
-    """A store's index ties units together, so that no sensitivity bound holds."""
+    """What a store returns, or how a source charges, leaves no sensitivity bound."""
 
 
 class PublicCallError(DPError):

@@ -7,7 +7,8 @@ the order of a noisy sum, or the answer and the words of a charged mechanism.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -17,17 +18,18 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
-from pydantic import Field, SkipValidation
+from pydantic import ConfigDict, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
 
 DEFAULT_K = 1
-"""What comes behind the first may be in no record."""
+"""The answer; what comes behind it has fewer votes."""
 
 SOURCE = "released answer"
 """What the metadata of each document says of where it comes from."""
@@ -41,9 +43,10 @@ class DPRetriever(FrozenModel, BaseRetriever):
     back depends on the chain's parser:
 
     * `ESAOutputParser`: the best of its public candidates; with `k=` the k best, in the
-      order of their cosines with one noisy sum, as far as they reach a `min_score` of
-      the parser. One charge, whatever k is. With `select="vote"` the winner alone.
-    * keyword parsers: the answer, and with `k=2` the released words.
+      order of one noisy vote. Those behind the first may have votes by noise alone: the
+      record's `noisy_votes` say how many each has. One charge, whatever k is.
+    * keyword parsers: the answer, and with `k=2` the released words. The chain's call
+      that puts the words into a sentence is made as well.
     * `VoteOutputParser`: the winning label.
 
     No document is a record, and none is evidence beside another: all of one question
@@ -52,39 +55,33 @@ class DPRetriever(FrozenModel, BaseRetriever):
 
     Where nothing is released there are no documents: the public answer that a `DPChain`
     falls back to is no evidence from the records, and the model that follows says so or
-    answers by itself. Where the groups do not answer, all parsers release nothing but
-    `KSAJointOutputParser`. What comes second with an ESA may be in no record.
-
-    With keyword parsers the chain's own call that puts words into a sentence is made as
-    well; its sentence is the first document.
+    answers by itself.
 
     Args:
-        chain: The chain; or instead of it, the parts that `DPChain` takes (`groups`,
-            `model`, `parser`, ...).
+        chain: The chain.
         k: Most documents for one question, one by default; also an argument of
             `invoke`.
 
     Raises:
-        InvalidParameterError: If k is not a positive number, or there are both a chain
-            and its parts.
+        InvalidParameterError: If it is no `DPChain`, or k is not a positive number.
         NoBudgetError: And the other errors of `DPChain`, when asked.
 
     Privacy:
         Unit, relation, noise and event are the chain's; see `DPChain`. The order of
-        ESA's candidates is a function of public vectors and the noisy sum, so that the
-        k best are post-processing of one release. `k` is public.
+        ESA's candidates is that of their noisy votes, so that the k best are
+        post-processing of one release. `k` is public.
 
     Example:
         >>> from langchain_core.documents import Document
         >>> from langchain_dpicl import ESAOutputParser, PrivacyBudgetHandler
-        >>> from langchain_dpicl import RetrievedGroups
+        >>> from langchain_dpicl import DPChain, RetrievedGroups
         >>> from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
         >>> embedding = HashingEmbeddings()
         >>> notes = [
         ...     Document("Lisinopril gave a dry cough.", metadata={"patient": str(i)})
         ...     for i in range(400)
         ... ]
-        >>> retriever = DPRetriever(
+        >>> chain = DPChain(
         ...     groups=RetrievedGroups.from_documents(
         ...         notes, embedding, unit_key="patient", n_groups=60
         ...     ),
@@ -96,38 +93,30 @@ class DPRetriever(FrozenModel, BaseRetriever):
         ...     budget=PrivacyBudgetHandler(
         ...         epsilon=20, delta=1e-6, queries=2, ledger=":memory:"
         ...     ),
-        ...     k=2,
         ... )
+        >>> retriever = DPRetriever(chain=chain, k=2)
         >>> found = retriever.invoke("What does lisinopril give?")
         >>> len(found), found[0].page_content
         (2, 'A dry cough.')
     """
 
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
     chain: SkipValidation[DPChain] = Field(exclude=True)
     """The chain that is asked."""
 
-    k: int = DEFAULT_K
+    k: SkipValidation[int] = DEFAULT_K
     """Most documents for one question."""
 
-    def __init__(
-        self, *, chain: DPChain | None = None, k: int = DEFAULT_K, **kwargs: Any
-    ) -> None:
-        own = set(BaseRetriever.model_fields)
-        parts = {name: kwargs.pop(name) for name in list(kwargs) if name not in own}
-        if chain is not None and parts:
-            raise InvalidParameterError(
-                f"A retriever takes a chain, or a chain's parts: {sorted(parts)} "
-                "came beside chain=."
-            )
-        if chain is not None and not isinstance(chain, DPChain):
-            raise InvalidParameterError(
-                f"chain must be a DPChain, not {type(chain).__name__}."
-            )
-        super().__init__(
-            chain=chain if chain is not None else DPChain(**parts),
-            k=parameters.count(k, "k"),
-            **kwargs,
-        )
+    if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
+
+        def __init__(self, **kwargs: Any) -> None:
+            construct(type(self).__name__, partial(super().__init__, **kwargs))
+            if not isinstance(self.chain, DPChain):
+                raise InvalidParameterError(
+                    f"chain must be a DPChain, not {type(self.chain).__name__}."
+                )
+            parameters.count(self.k, "k")
 
     @override
     def _get_relevant_documents(

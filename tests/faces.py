@@ -1,8 +1,7 @@
 """The one door from the tests to the package.
 
 Tests of `unit_tests` and `integration_tests` import the package's names from here, and
-from nowhere else. A redesign of the package changes this file and no test: each section
-says what the tests of one room need, in the names of the public surface.
+from nowhere else. A redesign of the package changes this file and no test.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from itertools import compress
 from types import SimpleNamespace
@@ -49,6 +49,7 @@ from langchain_dpicl import (
     few_shot,
     offline,
     tabular,
+    threads,
 )
 from langchain_dpicl.budget import Purchase, charges
 from langchain_dpicl.cli import main
@@ -62,7 +63,6 @@ from langchain_dpicl.mechanisms import (
     random,
     responses,
     tables,
-    vectors,
     voting,
 )
 from langchain_dpicl.offline import HashingEmbeddings
@@ -79,7 +79,6 @@ def _reports(codes: Any, paid: Any, domain_size: int) -> Any:
 _ONE, _ALL = 0, slice(None)
 _LAWS: dict[str, tuple[Any, Any, Any]] = {
     "votes": (voting.charge, voting.noisy_counts, _ONE),
-    "vectors": (vectors.charge, vectors.noisy_sum, _ONE),
     "top words": (keyword_ptr.charge, keyword_ptr.ptr_top_k, _ALL),
     "common words": (keyword_threshold.charge, keyword_threshold.threshold_words, _ALL),
     "ranked words": (keyword_joint.charge, keyword_joint.joint_top_k, _ONE),
@@ -130,7 +129,6 @@ def draw(release: str, data: Any, paid: Any, coins: Any = None, **public: Any) -
 
 
 # ---- accounting ----------------------------------------------------------------------
-# Events, by their one number; what an account that adds up still pays for.
 
 
 class _Event(type):
@@ -174,7 +172,6 @@ class Filter:
 
 
 # ---- ledger --------------------------------------------------------------------------
-# Open an account; charge, collect, draw, read, verify, close.
 _OPEN = (accounting.Gaussian(noise_multiplier=None),)
 
 
@@ -261,15 +258,17 @@ def at(moment: Any) -> Any:
 
 
 # ---- question ------------------------------------------------------------------------
-# Ask a chain; read its record; the slots of a draw.
 
 
-def chain(
-    groups: Any, model: Any, parser: Any, budget: Any = None, **terms: Any
-) -> DPChain:
+def chain(groups: Any, model: Any, parser: Any, budget: Any = None, **more: Any) -> Any:
     """Make a chain whose answers are given again."""
-    terms = {"cache": True, **terms}
-    return DPChain(groups=groups, model=model, parser=parser, budget=budget, **terms)
+    return DPChain(groups=groups, model=model, parser=parser, budget=budget, **more)
+
+
+def settle() -> None:
+    """Wait until no question runs: one whose caller was canceled goes on."""
+    while threads.QUESTIONS.unfinished:
+        time.sleep(0.001)
 
 
 def record(answer: Any) -> dict[str, Any]:
@@ -306,7 +305,6 @@ def dispose(budget: PrivacyBudgetHandler) -> None:
 
 
 # ---- reading -------------------------------------------------------------------------
-# What a parser reads in one reply.
 
 
 def read_reply(labels: Any, reply: str, aliases: Any = None) -> str:
@@ -329,7 +327,6 @@ def common_items(answers: list[str], most: int = 1, **terms: Any) -> list[str]:
 
 
 # ---- tables --------------------------------------------------------------------------
-# Rows, schemas, releases and margins.
 
 
 def planned(epsilon: float = 4.0, **terms: Any) -> PrivacyBudgetHandler:
@@ -340,11 +337,10 @@ def planned(epsilon: float = 4.0, **terms: Any) -> PrivacyBudgetHandler:
 
 def table_of(kind: str, rows: Any, schema: Any, **terms: Any) -> Any:
     """Return a "GDPTable" or "LDPTable"; terms may hold `seed` and `epsilon`."""
-    if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "iloc"):
-        rows = tabular.ArrowRows(rows)
-    terms["random"], epsilon = seeded(terms.pop("seed", None)), terms.pop("epsilon", 4)
+    source, epsilon = seeded(terms.pop("seed", None)), terms.pop("epsilon", 4)
     terms["budget"] = terms.get("budget") or planned(epsilon)
-    return getattr(tabular, kind)(rows, schema, **terms)
+    more = {"participation": "public"} if kind == "LDPTable" else {"random": source}
+    return getattr(tabular, kind)(rows, schema, **{**more, **terms})
 
 
 def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:
@@ -357,24 +353,24 @@ def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:
 def counts(table: Any, *columns: str) -> dict[tuple[str, ...], int]:
     """Return the unbiased count of each cell of a measured table."""
     found = table.statistics.table(columns)
-    cells = itertools.product(*found.values)
-    return dict(zip(cells, found.noisy.flatten().tolist(), strict=True))
+    return dict(zip(itertools.product(*found.values), found.noisy.flat, strict=True))
 
 
 def means(table: Any, column: str) -> list[tuple[float, float]]:
     """Return each label's mean of a column, and its number of rows."""
-    mean, sizes = table.statistics.mean, table.statistics.sizes
-    return [(mean(n, column).value, size.value) for n, size in enumerate(sizes)]
+    found, label = table.statistics, table.schema.label
+    where = [({label: value}, size.value) for value, size in found.counts(label)]
+    return [(found.mean(column, w).value, n) for w, n in sorted(where, key=str)]
 
 
 def reports(rows: Any, schema: Any, epsilon: float, seed: int | None = None) -> Any:
     """Return what clients report of rows, one report each."""
-    client = tabular.LDPClient(schema, epsilon=epsilon, random=seeded(seed))
-    return list(client.reports(rows)) if len(rows) > 1 else [client.report(rows[0])]
+    client = tabular.LDPClient(schema, epsilon=epsilon)
+    with random.use(seeded(seed)):
+        return [client.report(rows[0])] if len(rows) < 2 else [*client.reports(rows)]
 
 
 # ---- few shot ------------------------------------------------------------------------
-# Generators, next-token models, resume.
 
 
 class Words(ScriptedWords, few_shot.NextTokenModel):
@@ -395,5 +391,9 @@ class Words(ScriptedWords, few_shot.NextTokenModel):
 def generator(model: Any, labels: Any, *, seed: int | None = None, **terms: Any) -> Any:
     """Return a generator of examples; terms may hold `epsilon` to pay."""
     terms["budget"] = terms.get("budget") or planned(terms.pop("epsilon", 8.0))
-    terms["random"] = seeded(seed)
-    return few_shot.DPFewShotGenerator(model, "Given a kind, write.", labels, **terms)
+    kinds = {"gaussian": few_shot.Greedy, "noisy_max": few_shot.NoisyMax}
+    options = dict(terms.pop("decoder", ())) | {"stop": terms.pop("stop", "\n")}
+    terms["mechanism"] = kinds[terms.get("mechanism", "gaussian")](**options)
+    named = terms.pop("label_sizes", labels)
+    made = few_shot.DPFewShotGenerator(model, "Given a kind, write.", named, **terms)
+    return SimpleNamespace(generate=random.use(seeded(seed))(made.generate))

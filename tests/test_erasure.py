@@ -26,7 +26,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.budget import charges
 from langchain_dpicl.cli import main
-from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.saved import load as read_index
 from langchain_dpicl.ledger import Ledger
 
 ERASED = 2
@@ -47,11 +47,11 @@ def load(path: Path) -> RetrievedGroups:
 
 
 def test_the_person_goes_and_nobody_else_moves(index: Path) -> None:
-    before = storage.load(index)[1]
+    before = read_index(index)[1]
     made = erase(PERSON, index=index)
     assert made.index["documents_erased"] == ERASED
     assert (made.index["revision_before"], made.index["revision_after"]) == (1, 2)
-    after = storage.load(index)[1]
+    after = read_index(index)[1]
     for old, new in zip(before.shards, after.shards, strict=True):
         kept = [one for one in old.documents if one.metadata["unit"] != PERSON]
         assert list(new.documents) == kept

@@ -14,6 +14,7 @@ from typing import Any
 import anyio.to_thread
 import jsonschema
 import pytest
+from langchain_core.runnables import RunnableConfig
 from mcp import Client, MCPError
 from support.agent_parts import (
     CANARY,
@@ -45,9 +46,9 @@ SCHEMA = json.loads(
 MODES: Any = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
-def server(chain: DPChain, **more: Any) -> Any:
-    tool = create_dp_tool(chain, name="ask", description="About notes.", **more)
-    return create_mcp_server(tool)
+def server(chain: DPChain, **changes: Any) -> Any:
+    tool = create_dp_tool(chain, name="ask", description="About notes.")
+    return create_mcp_server(tool.model_copy(update=changes))
 
 
 def text(result: Any) -> str:
@@ -90,11 +91,11 @@ async def test_a_spent_budget_is_an_error_of_the_tool(
     served = server(private_chain(groups, budget=budget))
     async with Client(served, mode=mode) as client:
         await ask(client)
-        result = await ask(client)
+        result = await ask(client, "What else?")
     assert result.is_error
     assert result.structured_content is None
     assert "the privacy budget can't pay for it. Account 'notes'" in text(result)
-    assert "Don't call 'ask' again" in text(result)
+    assert "Don't call 'ask' with a new question again" in text(result)
     assert len(journal(budget)) == 1
 
 
@@ -104,9 +105,9 @@ async def test_a_tool_that_raises_refusals_is_no_different(
     chain = private_chain(groups, budget=account(queries=1))
     chain.invoke(QUESTION)
     async with Client(server(chain, handle_tool_error=False)) as client:
-        result = await ask(client)
+        result = await ask(client, "What else?")
     assert result.is_error
-    assert text(result).startswith("Account 'notes'")
+    assert "Account 'notes'" in text(result)
 
 
 @pytest.mark.parametrize(
@@ -186,23 +187,7 @@ async def test_an_error_that_is_not_ours_says_nothing(
     assert (CANARY in caplog.text) == breaking
 
 
-async def test_progress_names_the_steps_and_nothing_else(
-    groups: RetrievedGroups,
-) -> None:
-    seen: list[Any] = []
-
-    async def heard(done: float, total: float | None, message: str | None) -> None:
-        seen.append((done, total, message))
-
-    async with Client(server(private_chain(groups, budget=account()))) as client:
-        await ask(client, progress_callback=heard)
-    assert seen == [
-        (number, None, step)
-        for number, step in enumerate(["public", "charged", "groups", "merged"], 1)
-    ]
-
-
-async def test_a_canceled_call_stays_charged_and_the_server_goes_on(
+async def test_a_canceled_call_is_charged_and_its_answer_kept(
     groups: RetrievedGroups,
 ) -> None:
     going, release = threading.Event(), threading.Event()
@@ -223,19 +208,19 @@ async def test_a_canceled_call_stays_charged_and_the_server_goes_on(
         release.set()
         result = await ask(client)
     assert text(result) == "cough"
-    assert len(journal(budget)) == 2
+    assert len(journal(budget)) == 1
 
 
 def leaking(chain: DPChain) -> Any:
     """The twin's tool: it hands out a record."""
-    tool = create_dp_tool(chain, name="ask", description="Notes.")
-    calls: Any = tool.func.__self__  # type: ignore[union-attr]  # a bound method
+    tool: Any = create_dp_tool(chain, name="ask", description="Notes.")
 
-    async def leak(question: str) -> Any:
-        answer, record = await calls.aanswer(question, {})
-        return answer, {**record, "note": CANARY}
+    class Leaking(type(tool)):  # type: ignore[misc]
+        async def _arun(self, *args: Any, config: RunnableConfig, **asked: Any) -> Any:
+            answer, record = await super()._arun(*args, config=config, **asked)
+            return answer, {**record, "note": CANARY}
 
-    return tool.model_copy(update={"coroutine": leak})
+    return Leaking(**{name: getattr(tool, name) for name in tool.model_fields_set})
 
 
 def private(chain: DPChain) -> Any:
@@ -262,7 +247,8 @@ async def test_nothing_private_reaches_a_client_or_a_log(
     ) as client:
         seen.extend([await client.list_tools(), repr(served)])
         # The last one is refused.
-        seen += [await ask(client, progress_callback=heard) for _ in range(3)]
+        asked = (QUESTION, "Which?", "How?")
+        seen += [await ask(client, one, progress_callback=heard) for one in asked]
     assert seen[-1].is_error
     assert "cough" in repr(seen)
     assert (CANARY in repr(seen)) == (made is leaking)

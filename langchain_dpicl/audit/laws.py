@@ -23,13 +23,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from langchain_dpicl.audit.losses import Loss, finite_loss, gaussian_loss
 from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold, vectors, voting
+from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold, voting
 from langchain_dpicl.parsers import (
     DPOutputParser,
     ESAOutputParser,
@@ -37,7 +36,6 @@ from langchain_dpicl.parsers import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
-from langchain_dpicl.release.flow import result
 
 _MOST_WORDS = 12
 _MOST_CHOICES = 100
@@ -94,7 +92,7 @@ class Laws:
     ) -> Callable[[Pair], list[Loss] | None] | None:
         laws: dict[Any, Callable[[Pair], list[Loss] | None]] = {
             VoteOutputParser: self._votes,
-            ESAOutputParser: self._rows,
+            ESAOutputParser: self._votes,
             KSAPTROutputParser: self._set,
             KSAThresholdOutputParser: self._words,
         }
@@ -104,40 +102,16 @@ class Laws:
                 return law
         return None
 
-    # -- noisy sums --------------------------------------------------------------------
+    # -- noisy votes -------------------------------------------------------------------
 
     def _votes(self, pair: Pair) -> list[Loss]:
-        return self._moved(
-            pair, lambda slots: np.array(self._parser.counts(slots, self._prepared))
+        without, within = (
+            np.array(self._parser.counts(slots, self._prepared))
+            for slots in (pair.without, pair.within)
         )
-
-    def _rows(self, pair: Pair) -> list[Loss]:
-        parser, prepared = self._parser, self._prepared
-        if parser.select == "vote":
-            return self._moved(
-                pair, lambda slots: np.array(result(parser.votes(slots, 0, prepared)))
-            )
-        (paid,) = self._paid
-        # In the mechanism's own steps, of which the noise is a fixed number.
-        limit = vectors.SCALE / vectors.sigma(paid, self._relation, radius=1.0)
-
-        def total(slots: Sequence[Slot]) -> NDArray[Any]:
-            # Nobody counts the calls of an audit.
-            rows = result(parser.rows(slots, 0, prepared))
-            points = vectors.on_grid(rows, parser.radius, limit)
-            return np.asarray(points.sum(axis=0, dtype=np.int64))
-
-        return self._moved(pair, total, vectors.SCALE)
-
-    def _moved(
-        self,
-        pair: Pair,
-        total: Callable[[Sequence[Slot]], NDArray[Any]],
-        sigma: float | None = None,
-    ) -> list[Loss]:
-        sigma = sigma or voting.sigma(self._paid[0], self._relation)
-        moved = np.linalg.norm(total(pair.within) - total(pair.without))
-        return gaussian_loss(float(moved) / sigma, self._rate)
+        moved = float(np.linalg.norm(within - without))
+        sigma = voting.sigma(self._paid[0], self._relation)
+        return gaussian_loss(moved / sigma, self._rate)
 
     # -- words -------------------------------------------------------------------------
 

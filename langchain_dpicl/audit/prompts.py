@@ -9,8 +9,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
 
-from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
+from langchain_dpicl.question import PrivateQuestion
 
 Place = tuple[int, str]
 """A slot's number and its prompt. Private."""
@@ -23,8 +22,8 @@ UNWRITTEN = "\0unwritten"
 class Prompts:
     """From the groups of a draw to their prompts; what was written once is kept."""
 
-    def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
-        self._private, self._question = query.private, asked.question
+    def __init__(self, asked: PrivateQuestion) -> None:
+        self._asked = asked
         self._texts: dict[Any, str] = {}
         self.known: dict[str, PromptValue | None] = {UNWRITTEN: None}
 
@@ -37,9 +36,7 @@ class Prompts:
             if documents and key not in self._texts
         }
         if new:
-            written = self._private.written(list(new.values()))
-            prompting = self._private.prompting
-            made = GroupPrompts(written, prompting, self._question, pad_to=0).prompts
+            made = self._asked.prompts(list(new.values()))
             for key, prompt in zip(new, made, strict=True):
                 text = UNWRITTEN if prompt is None else prompt.to_string()
                 self._texts[key] = text

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-from langchain_core.runnables import RunnableConfig
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Event
@@ -28,18 +26,16 @@ from langchain_dpicl.audit.prompts import UNWRITTEN, Place, Places, Prompts
 from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, find_budget
-from langchain_dpicl.chain import DPChain
-from langchain_dpicl.chain.prompting import filter_of, read_question
-from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.chain.steps import PreparedQuery
+from langchain_dpicl.chain import DPChain, prepared_question
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.release.flow import Flow, run
-from langchain_dpicl.sealed import run_sealed
+from langchain_dpicl.prompting import read_question
+from langchain_dpicl.question import PrivateQuestion
+from langchain_dpicl.sealed import sealed
 
 Questions = Sequence[str | Mapping[str, Any]]
 """Questions as `DPChain.invoke` takes them."""
@@ -125,12 +121,11 @@ def snapshot(
     if isinstance(questions, str | Mapping) or not questions:
         raise InvalidParameterError("questions must be a list of at least one.")
     account = find_budget(budget or chain.budget).in_memory()
-    query: QueryRunner = replace(chain._query, budget=account, cache=False)  # noqa: SLF001 - the chain's own parts
-    groups = query.private.groups
+    groups = chain.groups
     people = chosen(groups, canaries)
     laws = Laws(chain.parser, groups.relation, groups.sampling_rate)
     found = {canary.name: Found() for canary in people}
-    audit = Snapshot(query, account, Worlds(groups, people), laws, found)
+    audit = Snapshot(chain, account, Worlds(groups, people), laws, found)
     total = repeats * len(questions) * (groups.n_groups + len(people))
     with progress_bar("Auditing", total, shown=progress) as done:
         for question in questions:
@@ -172,8 +167,8 @@ class Snapshot:
     """One audit under way. Private.
 
     Attributes:
-        query: The chain's parts, with an account in memory.
-        budget: That account.
+        chain: The chain.
+        budget: An account in memory.
         worlds: The people, and the corpora.
         laws: The laws of the parser's releases.
         found: What was found, by person.
@@ -181,7 +176,7 @@ class Snapshot:
         calls: Group calls: in the corpus as it is, and for people.
     """
 
-    query: QueryRunner
+    chain: DPChain
     budget: PrivacyBudgetHandler
     worlds: Worlds
     laws: Laws
@@ -191,43 +186,25 @@ class Snapshot:
 
     def ask(self, value: Any, done: Advance) -> None:
         """Ask one question."""
-        private, budget = self.query.private, self.budget
-        question = read_question(value, self.query.longest)
-        if filter_of(value) is not None:
+        if read_question(value).only is not None:
             raise InvalidParameterError(
                 "A snapshot is of one corpus: leave filter out of the questions, and "
                 "audit a chain over groups.where(...)."
             )
-        asked = self._prepared(PreparedQuery(question, budget))
-        if private.parser.public_outcome(asked.prepared) is not None:
-            done(private.groups.n_groups + len(self.found))
+        asked = prepared_question(self.chain, value)
+        if asked.decided() is not None:
+            done(asked.groups.n_groups + len(self.found))
             return
-        with budget.buy(
-            private.charge,
-            unit_key=private.groups.unit_key,
-            charges_units=private.groups.charges_units,
-        ) as paid:
+        with asked.purchase(self.budget, None).bought() as paid:
             self.events += paid.events
             self.laws.ask(paid, asked.prepared)
-            run_sealed(lambda: self._measure(asked, paid, done))
+            sealed(lambda: self._measure(asked, paid, done))
 
-    def _prepared(self, asked: PreparedQuery) -> PreparedQuery:
-        """Take the public steps before a charge; nobody is shown them."""
-        found: list[PreparedQuery] = []
-
-        def steps() -> Flow[None]:
-            alone = RunnableConfig(callbacks=[])
-            found.append((yield from self.query.prepare(asked, alone)))
-
-        for _ in run(steps()):
-            pass
-        return found[0]
-
-    def _measure(self, asked: PreparedQuery, paid: Paid, done: Advance) -> None:
+    def _measure(self, asked: PrivateQuestion, paid: Paid, done: Advance) -> None:
         index, others = self.worlds.pairs()
-        prompts = Prompts(self.query, asked)
+        prompts = Prompts(asked)
         base = prompts.places(self.worlds.draw(index, asked.embedded))
-        answers = self._answers(prompts, [*base.elements()], 0, done)
+        answers = self._answers(asked, prompts, [*base.elements()], 0, done)
         said: dict[Place, list[Slot]] = {}
         for place, slot in zip(base.elements(), answers, strict=True):
             said.setdefault(place, []).append(slot)
@@ -249,7 +226,7 @@ class Snapshot:
             payers = paid.collect({name for name, *_ in differing})
             differing = [pair for pair in differing if pair[0] in payers]
         extra = [place for _, _, come, _ in differing for place in come.elements()]
-        more = iter(self._answers(prompts, extra, 1, done))
+        more = iter(self._answers(asked, prompts, extra, 1, done))
         pairs = []
         for _, gone, come, is_in in differing:
             left = {place: list(slots) for place, slots in said.items()}
@@ -271,12 +248,16 @@ class Snapshot:
             found.moved += bool(loss)
 
     def _answers(
-        self, prompts: Prompts, places: Sequence[Place], kind: int, done: Advance
+        self,
+        asked: PrivateQuestion,
+        prompts: Prompts,
+        places: Sequence[Place],
+        kind: int,
+        done: Advance,
     ) -> list[Slot]:
-        asked = [prompts.known[text] for _, text in places]
-        model = self.query.private.sealed
-        self.calls[kind] += sum(prompt is not None for prompt in asked)
-        answers = model.answer(asked, done)
+        known = [prompts.known[text] for _, text in places]
+        self.calls[kind] += sum(prompt is not None for prompt in known)
+        answers = asked.model.ask(known, done)
         return [
             FAILED if text == UNWRITTEN else answer
             for (_, text), answer in zip(places, answers, strict=True)

@@ -11,29 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups
-from langchain_dpicl.groups.ingest import embed_documents, take_documents
-from langchain_dpicl.groups.records import EmbeddedRecords
-from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.groups.base import HoldsRecords
+from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
+from langchain_dpicl.groups.ingest import Rows, embed_documents, take_documents
+from langchain_dpicl.groups.records import Records
+from langchain_dpicl.groups.sampling import poisson_sample
 from langchain_dpicl.mechanisms.random import current
-from langchain_dpicl.release.flow import result
 
 Canaries = int | Sequence[str | int | Document]
 """So many people of the corpus, or some by their ids, or made-up records to add."""
 
 
-Rows = tuple[Any, Sequence[Document], Sequence[str]]
-"""Records: their vectors, and the unit id of each. Private."""
-
-
 @dataclass(frozen=True, repr=False)
-class Canary:
+class Canary(HoldsRecords):
     """A person whose loss is measured. Private.
 
     Attributes:
@@ -57,14 +52,9 @@ class Worlds:
     """
 
     def __init__(self, source: GroupSource, canaries: Sequence[Canary]) -> None:
-        index = forkable_index(source)
         self.canaries = canaries
-        self._index, self._rate = index, source.sampling_rate
-        # A sample is drawn here, with a person's own coin held apart.
-        terms = replace(source._terms, sampling_rate=1.0)  # type: ignore[attr-defined]  # noqa: SLF001 - a fork
-        self._records = _Shown(source.unit_key, source._records.embedding, index)  # type: ignore[attr-defined]  # noqa: SLF001
-        kind: Any = type(source)
-        self._fork: GroupSource = kind(terms, self._records, source._random)  # type: ignore[attr-defined]  # noqa: SLF001
+        self._index = forkable_index(source)
+        self._source: Any = source
         self._others: dict[str, ShardIndex] = {}
 
     def pairs(self) -> tuple[ShardIndex, Iterator[tuple[Canary, ShardIndex, bool]]]:
@@ -74,39 +64,53 @@ class Worlds:
             The corpus, or a sample of it, and the canaries: each with the corpus that
             differs by this person alone, and whether the first one has the person.
         """
-        index = self._index
-        if self._rate < 1:
-            index = _sample(index, UnitSample(self._rate, current()))
-        return index, self._each(index)
+        rate = self._source.sampling_rate
+        if rate == 1:
+            return self._index, self._each()
+        # A sample is drawn here, with a person's own coin held apart.
+        units = self._index.unit_ids()
+        sample = poisson_sample(current(), len(units), rate).tolist()
+        return self._sampled(frozenset(units[place] for place in sample))
 
-    def draw(self, index: ShardIndex, embedded: Any) -> list[list[Document]]:
-        """Draw the slots for a question from a corpus."""
-        self._records.show(index)
-        return self._fork.draw_prepared(embedded)
+    def draw(
+        self, index: ShardIndex, question: PreparedQuestion
+    ) -> list[list[Document]]:
+        """Draw the slots for a question from a corpus, by the source's own code."""
+        own, kind = self._source, type(self._source)
+        terms = own._terms.model_copy(update={"sampling_rate": 1.0})  # noqa: SLF001  # a fork
+        records = Records(terms, own._embedding, index)  # noqa: SLF001
+        fork: GroupSource = kind(terms, records, own._random, own._only)  # noqa: SLF001
+        return fork.draw_prepared(replace(question, terms=terms))
 
-    def _each(self, index: ShardIndex) -> Iterator[tuple[Canary, ShardIndex, bool]]:
+    def _each(self) -> Iterator[tuple[Canary, ShardIndex, bool]]:
         for canary in self.canaries:
-            is_in = bool(index.documents_of(canary.name))
-            if self._rate < 1:
-                yield canary, self._other(index, canary, is_in=is_in), is_in
-                continue
-            if canary.name not in self._others:
-                self._others[canary.name] = self._other(index, canary, is_in=is_in)
-            yield canary, self._others[canary.name], is_in
+            name, rows = canary.name, canary.rows
+            if name not in self._others:
+                self._others[name] = (
+                    self._index.without(name)
+                    if rows is None
+                    else self._index.with_documents(*rows)
+                )
+            yield canary, self._others[name], rows is None
 
-    def _other(self, index: ShardIndex, canary: Canary, *, is_in: bool) -> ShardIndex:
-        if is_in:
-            return index.without(canary.name)
-        rows = canary.rows or _rows_of(self._index, {canary.name})
-        return index.with_documents(*rows)
+    def _sampled(
+        self, sample: frozenset[str]
+    ) -> tuple[ShardIndex, Iterator[tuple[Canary, ShardIndex, bool]]]:
+        index = self._index.part(sample)
 
+        def others() -> Iterator[tuple[Canary, ShardIndex, bool]]:
+            for canary in self.canaries:
+                rows = canary.rows or self._index.part({canary.name}).rows()
+                is_in = canary.name in sample
+                yield (
+                    canary,
+                    index.without(canary.name)
+                    if is_in
+                    else index.with_documents(*rows),
+                    is_in,
+                )
 
-class _Shown(EmbeddedRecords):
-    """Records whose index is chosen for each draw."""
-
-    def show(self, index: ShardIndex) -> None:
-        """Have the next draw search an index."""
-        self._index = index
+        return index, others()
 
 
 def forkable_index(source: GroupSource) -> ShardIndex:
@@ -115,18 +119,13 @@ def forkable_index(source: GroupSource) -> ShardIndex:
     Raises:
         InvalidParameterError: If there is none: the message says why, and the way out.
     """
-    instead = "Audit a copy of the chain over RetrievedGroups.from_documents(...)"
     if not isinstance(source, RetrievedGroups):
         raise InvalidParameterError(
-            f"A snapshot can't take a person out of {type(source).__name__}. "
-            f"{instead} with the same records."
+            f"A snapshot can't take a person out of {type(source).__name__}. Audit a "
+            "copy of the chain over RetrievedGroups.from_documents(...) with the same "
+            "records and embedding."
         )
-    if not isinstance(index := source._index, ShardIndex):  # noqa: SLF001 - a fork
-        raise InvalidParameterError(
-            "These records are searched by their store: a snapshot would have to "
-            f"delete people there. {instead} with the same records and embedding."
-        )
-    return index
+    return source._index  # noqa: SLF001  # our own
 
 
 def chosen(source: GroupSource, canaries: Canaries) -> list[Canary]:
@@ -138,7 +137,7 @@ def chosen(source: GroupSource, canaries: Canaries) -> list[Canary]:
     """
     index = forkable_index(source)
     if isinstance(canaries, int):
-        names = _names(index)
+        names = index.unit_ids()
         count = max(min(canaries, len(names)), 0)
         found = [Canary(names[i]) for i in current().sample(range(len(names)), count)]
     else:
@@ -171,8 +170,7 @@ def _made_up(
         raise UnitError(
             "A made-up canary has the id of a person of the corpus: give it another."
         )
-    embedding = source._embedding  # type: ignore[attr-defined]  # noqa: SLF001 - its own
-    vectors = result(embed_documents(embedding, taken, unit_ids, progress=False))
+    vectors = embed_documents(source._embedding, taken, unit_ids)  # type: ignore[attr-defined]  # noqa: SLF001  # our own
     places: dict[str, list[int]] = {}
     for place, name in enumerate(unit_ids):
         places.setdefault(name, []).append(place)
@@ -180,27 +178,3 @@ def _made_up(
         Canary(name, (vectors[own], [taken[i] for i in own], [name] * len(own)))
         for name, own in places.items()
     ]
-
-
-def _rows_of(index: ShardIndex, names: set[str]) -> Rows:
-    vectors, documents, unit_ids = [], [], []
-    for shard in index.shards:
-        own = [place for place, unit in enumerate(shard.unit_ids) if unit in names]
-        rows = np.flatnonzero(np.isin(shard.units, own))
-        vectors.append(shard.vectors()[rows])
-        documents += [shard.documents[row] for row in rows.tolist()]
-        unit_ids += [shard.unit_ids[shard.units[row]] for row in rows]
-    return np.concatenate(vectors), documents, unit_ids
-
-
-def _sample(index: ShardIndex, sample: UnitSample) -> ShardIndex:
-    names = _names(index)
-    kept = {names[place] for place in sample.places(len(names)).tolist()}
-    sampled = ShardIndex.from_vectors(
-        *_rows_of(index, kept), n_shards=len(index.shards), salt=index.salt
-    )
-    return sampled if index.only is None else sampled.where(index.only)
-
-
-def _names(index: ShardIndex) -> list[str]:
-    return [unit for shard in index.shards for unit in shard.unit_ids]

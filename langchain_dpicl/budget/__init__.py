@@ -5,7 +5,6 @@ from langchain_dpicl.budget.forecast import Forecast, forecast
 from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
 from langchain_dpicl.budget.lookup import check_budget, find_budget
 from langchain_dpicl.budget.paid import Paid
-from langchain_dpicl.budget.pricing import planned
 from langchain_dpicl.budget.stored import (
     Stored,
     charges,
@@ -30,5 +29,4 @@ __all__ = [
     "last",
     "place_of",
     "plan_of",
-    "planned",
 ]

@@ -23,12 +23,14 @@ from langchain_dpicl.budget.pricing import require_charge, require_planned
 from langchain_dpicl.budget.stored import (
     Stored,
     find_charge,
+    last,
     place_of,
     read_charge,
     read_plan,
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import (
+    BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,
     PlanMismatchError,
@@ -48,8 +50,7 @@ Again: TypeAlias = Callable[[Sequence[Any]], bool]
 class Purchase:
     """What is to be bought of one account; see `PrivacyBudgetHandler.buy`.
 
-    Callers that must not block go step by step: `look` and `attempt` return the charge
-    of another asking that draws now, and `Waiting` says how long to wait.
+    While another asking draws what is stored under the key, `found` and `bought` wait.
     """
 
     budget: PrivacyBudgetHandler
@@ -70,6 +71,13 @@ class Purchase:
     def ledger(self) -> Ledger:
         """The account's ledger."""
         return self.budget.ledger
+
+    def found(self) -> Paid | None:
+        """Return what is stored under the key, at no charge; None if nothing is."""
+        waiting = Waiting()
+        while isinstance(paid := self.look() if self.key else None, Stored):
+            time.sleep(waiting.pause(paid))
+        return paid
 
     def bought(self) -> Paid:
         """Pay, once nobody else draws for the key."""
@@ -200,6 +208,45 @@ class Purchase:
                 f"{self.charge.name} draws several times, or goes on, under one "
                 "charge: use an account with scope='corpus'."
             )
+
+
+def taken_or_payable(purchase: Purchase, noun: str, way_out: str) -> Stored | None:
+    """Return the stored release that is taken; None if another one can be paid for.
+
+    Args:
+        purchase: What is to be bought; with `anew` nothing stored is taken.
+        noun: What a release is called, in messages.
+        way_out: What takes a stored one, in messages.
+
+    Raises:
+        BudgetExhaustedError: If the account can't pay.
+    """
+    budget, key = purchase.budget, purchase.key or ""
+
+    def stored() -> Stored | None:
+        return last(budget.ledger, budget.account, key)
+
+    known = None if purchase.anew else stored()
+    if known is not None:
+        return known
+    try:
+        budget.require_payable(purchase.charge)
+    except BudgetExhaustedError as error:
+        message = str(error)
+    else:
+        return None
+    # Another asking of the same may have spent the account meanwhile.
+    known = stored()
+    if known is not None and not purchase.anew:
+        return known
+    if known is not None:
+        message += (
+            f" A {noun} of the same terms is stored in this account: {way_out}, at no "
+            "charge."
+        )
+    elif not purchase.anew:
+        message += f" There is no {noun} of these terms in it to take."
+    raise BudgetExhaustedError(message)
 
 
 @dataclass

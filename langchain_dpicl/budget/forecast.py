@@ -41,7 +41,6 @@ UNSEEN = (
 THRESHOLD = "ksa/threshold"
 """How mechanisms begin whose words stand alone: there is no lead over a next one."""
 
-COSINE = "esa/cosine"
 """How those begin that sum vectors, and not votes."""
 
 
@@ -207,8 +206,8 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     Raises:
         PlanMismatchError: If there is no such plan.
         InvalidParameterError: If an argument is out of its range (there is a group and
-            two choices at least; `items_per_answer` too), or the release is not a
-            choice among counts (ESA by cosine) or not a vote where labels are drafted.
+            two choices at least; `items_per_answer` too), or the release is not a vote
+            where labels are drafted.
 
     Example:
         >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
@@ -229,12 +228,6 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     parts: dict[str, Any] = {event.kind: event for event in events}
     test, failure = parts.get("gaussian"), parts.get("failure")
     choice: Any = parts.get("exponential", parts.get("pure"))
-    if charge.name.startswith(COSINE):
-        raise InvalidParameterError(
-            "What a noisy sum of embeddings can tell apart depends on the candidates: "
-            "there is no lead to forecast for ESA by cosine. With select='vote' there "
-            "is."
-        )
     if drafted and not (test and failure is None):
         raise InvalidParameterError(
             f"drafted= goes with a vote, and {charge.name} is none."

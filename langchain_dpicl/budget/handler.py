@@ -426,9 +426,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             stored: The state right after this charge; None is the state now. Of several
                 queries at once each reports its own.
         """
-        spent = self.spent()
-        if stored is not None:
-            spent = self._state(stored.charge, stored.spent)
+        # After a charge nothing is read any more: it could fail a paid answer.
+        spent = self._state(stored.charge, stored.spent) if stored else self.spent()
         return {
             "name": self.account,
             "accounting": self.accounting,

@@ -26,7 +26,7 @@ def _snapshot(options: argparse.Namespace) -> AuditReport:
     canaries: Canaries = options.units
     if options.canaries is not None and options.canaries.endswith(".jsonl"):
         unit_key = chain.groups.unit_key
-        canaries = read_corpus(options.canaries, unit_key=unit_key, text_key="text")
+        canaries = read_corpus(options.canaries, unit_key=unit_key)
     elif options.canaries is not None:
         canaries = _lines(options.canaries)
     return snapshot(

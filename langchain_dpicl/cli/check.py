@@ -1,4 +1,4 @@
-"""`dpicl check`: whether a chain of yours is ready, on made-up records."""
+"""`dpicl check`: whether a chain of yours can answer, tried on one public record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the report, or JSON; return 1 where the chain will not answer."""
     chain, handlers = load_chain(options.chain)
     budgets = [one for one in handlers if isinstance(one, PrivacyBudgetHandler)]
-    report = chain.check(
-        options.question,
-        tokens_per_record=options.tokens_per_record,
-        budget=next(iter(budgets), None),
-    )
+    if budgets:
+        chain = chain.model_copy(update={"budget": budgets[0]})
+    report = chain.check(options.question, options.record)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)  # noqa: T201 - the command's output
     return 0 if report.ok else 1

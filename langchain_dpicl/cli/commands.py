@@ -136,12 +136,11 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     corpus = parser.add_argument_group("records")
     corpus.add_argument(
-        "--corpus", metavar="FILE.jsonl", help="your records, one JSON object a line"
+        "--corpus",
+        metavar="FILE.jsonl",
+        help="your records, one JSON object a line, with a text in its field text",
     )
     corpus.add_argument("--unit-key", help="the field that says whose record it is")
-    corpus.add_argument(
-        "--text-key", default="text", help="the field with the text (default text)"
-    )
     corpus.add_argument(
         "--question",
         action="append",
@@ -159,22 +158,9 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--docs-per-group", type=int, default=8, help="records a group (default 8)"
     )
     how.add_argument(
-        "--parser",
-        choices=("vote", "ksa"),
-        default="vote",
-        help="vote: the model drafts possible answers, and groups choose (default); "
-        "ksa: the words that nearly all groups use",
-    )
-    how.add_argument(
         "--labels",
         metavar="A,B,C",
-        help="with --parser vote: the possible answers, where you know them",
-    )
-    how.add_argument(
-        "--k",
-        type=_k_range,
-        help="words to release with --parser ksa: a number, or a range such as 1-3 "
-        "(default 1)",
+        help="the possible answers, where you know them; else the model drafts them",
     )
     how.add_argument(
         "--model",
@@ -208,19 +194,24 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "check",
-        help="try a chain of yours out on made-up records, free of charge",
+        help="try a chain of yours out on one public record, free of charge",
         description=(
-            "Load a chain (or a function that makes one) from a module, send made-up "
-            "public records down the path of its group calls, and tell what is wrong. "
+            "Load a chain (or a function that makes one) from a module, show the model "
+            "one public record as a group's records are shown, and tell what is wrong. "
             "Its own records are not looked at and nothing is charged."
         ),
     )
     parser.add_argument("chain", metavar="MODULE:CHAIN", help="such as app:chain")
     parser.add_argument(
-        "--question", action="append", metavar="TEXT", help="may be given several times"
+        "--question",
+        default="What does this gardener grow?",
+        metavar="TEXT",
+        help="a question to your records",
     )
     parser.add_argument(
-        "--tokens-per-record", type=int, metavar="N", help="length of a made-up record"
+        "--record",
+        metavar="TEXT",
+        help="a made-up record that answers it; never a private one",
     )
     _json_option(parser)
     parser.set_defaults(run=_runner("check"))
@@ -383,14 +374,6 @@ def _add_snapshot(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     _json_option(parser)
     parser.set_defaults(run=_runner("audit"))
-
-
-def _k_range(text: str) -> int | tuple[int, int]:
-    first, dash, last = text.partition("-")
-    try:
-        return (int(first), int(last)) if dash else int(first)
-    except ValueError:
-        raise argparse.ArgumentTypeError("a number, or a range such as 1-3") from None
 
 
 def _runner(module: str) -> Callable[[argparse.Namespace], int]:

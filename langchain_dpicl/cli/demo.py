@@ -5,31 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import Runnable, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.budget.terms import check_delta
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.cli.demo_facts import ask_facts
-from langchain_dpicl.cli.demo_output import (
-    RIGHT,
-    SILENT,
-    WRONG,
-    Answered,
-    conclude,
-    introduce,
-    report,
-    show,
-)
 from langchain_dpicl.cli.loading import (
     is_encodable,
     load_embedding,
@@ -41,11 +32,21 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
+    FACTS_PROMPT,
     GROUP_PROMPT,
     NONE_OF_THESE,
     SENTENCE_INSTRUCTIONS,
 )
-from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
+from langchain_dpicl.common.replies import answer_of
+from langchain_dpicl.demo import (
+    DemoQuestion,
+    RecordedReader,
+    clinic,
+    questions,
+    secrets_of,
+    visit_note_schema,
+    visit_notes,
+)
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -54,8 +55,29 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
-from langchain_dpicl.parsers import KSAPTROutputParser, VoteOutputParser
-from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.parsers import VoteOutputParser
+from langchain_dpicl.parsers.ksa_joint import domain_places
+from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.tabular import GDPTable, TextRows
+
+RIGHT, WRONG, SILENT = "right", "wrong", "no answer"
+VERDICTS = {
+    RIGHT: "right answers to questions about the population",
+    WRONG: "wrong answers to them",
+    SILENT: "no answer to them",
+}
+COLORS = {RIGHT: "green", WRONG: "red"}
+LEAK = "  [bold white on red] a secret, in the clear [/]"
+
+FACTS = {"epsilon": 3.0, "delta": 1e-5, "queries": 1, "account": "visit-notes"}
+PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
+ASIDE = ("none", "other", "unknown")
+"""Values that are counted and no answer to these questions."""
+FACT_QUESTIONS = {
+    ("side effect", "drug", "on {} report"): ("lisinopril", "metformin", "sertraline"),
+    ("drug", "condition", "with {} take"): ("migraine", "asthma", "depression"),
+    ("trigger", "condition", "with {} name"): ("migraine", "asthma", "hypertension"),
+}
 
 
 @dataclass(frozen=True)
@@ -66,20 +88,35 @@ class Task:
     documents: list[Document]
     unit_key: str
     asked: list[DemoQuestion]
-    secrets: frozenset[str]
+    secrets: frozenset[str] = frozenset()
 
     @property
     def n_units(self) -> int:
         """Number of units in the corpus."""
         return len({unit_id_of(document, self.unit_key) for document in self.documents})
 
-    @property
-    def described(self) -> str:
-        """The records and their units in words."""
-        return (
-            f"{len(self.documents)} of {self.n_units} units "
-            f"(one unit: all records with the same {self.unit_key!r})"
-        )
+
+@dataclass(frozen=True)
+class Answered:
+    """One question, answered both ways.
+
+    A verdict is `RIGHT`, `WRONG` or `SILENT`; None where there is nothing to check by.
+    """
+
+    question: str
+    kind: str
+    ordinary: str
+    private: str
+    status: str
+    reason: str
+    noisy_votes: dict[str, float]
+    epsilon_spent: float
+    is_charged: bool
+    ordinary_verdict: str | None
+    private_verdict: str | None
+    ordinary_leaks: bool
+    private_leaks: bool
+    seconds: float
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,36 +124,48 @@ def run(options: argparse.Namespace) -> int:
     console = Console(quiet=options.json, highlight=False)
     task = _task(options)
     # Whatever can be refused is refused before an account is opened under its terms.
-    plan = _plan(options, task)
-    model = load_model(options.model)
-    embedding = load_embedding(options.embedding)
+    parser = VoteOutputParser(
+        labels="draft"
+        if not options.labels
+        else [one.strip() for one in options.labels.split(",")]
+    )
+    plan = _plan(options, task, parser)
+    model, embedding = load_model(options.model), load_embedding(options.embedding)
     budget = _budget(options, task)
-    stop = ""
-    answers: list[Answered] = []
+    answers, stop = list[Answered](), ""
     if budget.can_afford():
-        chain = _private_chain(options, task, budget, console, model, embedding)
-        introduce(console, options, task.described, budget, plan)
-        ordinary = _ordinary_chain(options, task, chain, console)
+        _introduce(console, options, task, budget, plan)
+        with console.status(f"Embedding {len(task.documents)} records, twice ..."):
+            groups, store = _embedded(options, task, embedding)
+        chain = DPChain(groups=groups, model=model, parser=parser, budget=budget)
+        rag = _rag(store, model, options.docs_per_group)
         todo = task.asked[: options.first]
         for number, asked in enumerate(todo, start=1):
             try:
                 with console.status(f"Question {number} of {len(todo)} ..."):
-                    answer = _ask(asked, ordinary, chain, budget, task.secrets)
+                    answers.append(_ask(asked, rag, chain, budget, task.secrets))
             except BudgetExhaustedError as error:
                 stop = str(error)
                 break
-            answers.append(answer)
-            show(console, answer, len(answers), budget)
+            _show(console, answers[-1], number, budget)
     else:
         closed = not budget.ledger.state(budget.account).is_open
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
-    if not options.json:
-        conclude(console, budget, answers, stop)
-    facts = None if options.corpus else ask_facts(console, options, model)
+    _conclude(console, budget, answers, stop)
+    facts = None if options.corpus else _facts(console, options, model)
     if options.json:
-        print(json.dumps(report(budget, answers, stop, facts), indent=2))  # noqa: T201 - the command's output
+        report = {
+            "answers": [asdict(answer) for answer in answers],
+            "account": budget.public_state(),
+            "stopped": stop or None,
+            "facts": facts,
+        }
+        print(json.dumps(report, indent=2))  # noqa: T201 - the command's output
     return 0
+
+
+# ---- what is asked of what -----------------------------------------------------------
 
 
 def _task(options: argparse.Namespace) -> Task:
@@ -126,13 +175,9 @@ def _task(options: argparse.Namespace) -> Task:
                 "--question and --unit-key go with --corpus FILE.jsonl."
             )
         documents = clinic(options.patients)
-        return Task(
-            name=f"clinic-{options.patients}",
-            documents=documents,
-            unit_key="patient_id",
-            asked=questions(options.patients),
-            secrets=frozenset(secrets_of(documents)),
-        )
+        asked, secrets = questions(options.patients), frozenset(secrets_of(documents))
+        name = f"clinic-{options.patients}"
+        return Task(name, documents, "patient_id", asked, secrets)
     if not options.unit_key or not options.question:
         raise InvalidParameterError(
             "--corpus needs --unit-key FIELD, the field that says whose record each "
@@ -140,38 +185,33 @@ def _task(options: argparse.Namespace) -> Task:
         )
     if not all(map(is_encodable, options.question)):
         raise InvalidParameterError("--question must be a text in UTF-8.")
-    return Task(
-        name=Path(options.corpus).stem,
-        documents=read_corpus(
-            options.corpus, unit_key=options.unit_key, text_key=options.text_key
-        ),
-        unit_key=options.unit_key,
-        asked=[DemoQuestion(text, "population", ()) for text in options.question],
-        secrets=frozenset(),
-    )
+    documents = read_corpus(options.corpus, unit_key=options.unit_key)
+    asked = [DemoQuestion(text, "population", ()) for text in options.question]
+    return Task(Path(options.corpus).stem, documents, options.unit_key, asked)
 
 
-def _plan(options: argparse.Namespace, task: Task) -> Forecast:
+def _plan(
+    options: argparse.Namespace, task: Task, parser: VoteOutputParser
+) -> Forecast:
     """Return what the plan can do, or refuse one that can't do anything."""
     for name in ("first", "docs_per_group"):
         if (number := getattr(options, name)) is not None:
             parameters.count(number, name)
-    n_units = task.n_units
-    if options.groups > n_units:
+    if options.groups > (n_units := task.n_units):
         raise UnitError(
             f"{options.groups} groups need at least as many units, and the corpus has "
             f"{n_units}: give --groups less."
         )
-    parser = _parser(options)
+    is_drafted = not options.labels
     plan = forecast(
         parser.charge(),
         epsilon=options.epsilon,
         delta=parameters.delta(options.delta),
         queries=parameters.count(options.queries, "queries"),
         groups=options.groups,
-        public_calls=0 if options.labels else 1,
-        choices=_choices(parser),
-        drafted=options.parser == "vote" and not options.labels,
+        public_calls=int(is_drafted),
+        choices=parser.max_labels if is_drafted else len(parser.labels),
+        drafted=is_drafted,
     )
     if not options.corpus:
         # Before the ledger's folder is made.
@@ -179,25 +219,6 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
     if not plan.is_possible:
         raise InvalidParameterError(plan.advice())
     return plan
-
-
-def _parser(options: argparse.Namespace) -> VoteOutputParser | KSAPTROutputParser:
-    if options.parser == "ksa":
-        if options.labels:
-            raise InvalidParameterError("--labels goes with --parser vote.")
-        return KSAPTROutputParser(k=1 if options.k is None else options.k)
-    if options.k is not None:
-        raise InvalidParameterError("--k goes with --parser ksa.")
-    if not options.labels:
-        return VoteOutputParser(labels="draft")
-    return VoteOutputParser(labels=[one.strip() for one in options.labels.split(",")])
-
-
-def _choices(parser: VoteOutputParser | KSAPTROutputParser) -> int:
-    """Return among how many answers the groups choose, at most."""
-    if not isinstance(parser, VoteOutputParser):
-        return 2
-    return parser.max_labels if parser.labels == "draft" else len(parser.labels)
 
 
 def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
@@ -215,23 +236,19 @@ def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
     )
 
 
-def _private_chain(
-    options: argparse.Namespace,
-    task: Task,
-    budget: PrivacyBudgetHandler,
-    console: Console,
-    model: Any,
-    embedding: Embeddings,
-) -> DPChain:
+def _embedded(
+    options: argparse.Namespace, task: Task, embedding: Any
+) -> tuple[RetrievedGroups, InMemoryVectorStore]:
+    """Embed the records for the private chain, and for the ordinary one."""
     try:
-        with console.status(f"Embedding {len(task.documents)} records ..."):
-            groups = RetrievedGroups.from_documents(
-                task.documents,
-                embedding,
-                unit_key=task.unit_key,
-                n_groups=options.groups,
-                docs_per_group=options.docs_per_group,
-            )
+        groups = RetrievedGroups.from_documents(
+            task.documents,
+            embedding,
+            unit_key=task.unit_key,
+            n_groups=options.groups,
+            docs_per_group=options.docs_per_group,
+        )
+        return groups, InMemoryVectorStore.from_documents(task.documents, embedding)
     except DPError:
         raise
     except Exception as error:  # noqa: BLE001 - a provider raises what it likes
@@ -239,33 +256,24 @@ def _private_chain(
             f"--embedding {options.embedding} failed ({type(error).__name__}). Does "
             "its server answer, and does it have this model?"
         ) from None
-    return DPChain(
-        groups=groups,
-        model=model,
-        parser=_parser(options),
-        budget=budget,
-    )
 
 
-def _ordinary_chain(
-    options: argparse.Namespace, task: Task, chain: DPChain, console: Console
-) -> Runnable[str, str]:
+def _rag(store: InMemoryVectorStore, model: Any, k: int) -> Runnable[str, str]:
     """Return the RAG chain that everybody writes: the comparison, not private."""
-    embedding: Embeddings = load_embedding(options.embedding)
-    with console.status("Embedding them again for the ordinary chain ..."):
-        store = InMemoryVectorStore.from_documents(task.documents, embedding)
-    retriever = store.as_retriever(search_kwargs={"k": options.docs_per_group})
     rag: Runnable[str, str] = (
         {
-            "context": retriever
-            | (lambda found: DOCUMENT_SEPARATOR.join(d.page_content for d in found)),
+            "context": store.as_retriever(search_kwargs={"k": k}) | _joined,
             "question": RunnablePassthrough(),
         }
         | GROUP_PROMPT.partial(format_instructions=SENTENCE_INSTRUCTIONS)
-        | chain.model
+        | model
         | StrOutputParser()
     )
     return rag
+
+
+def _joined(documents: list[Document]) -> str:
+    return DOCUMENT_SEPARATOR.join(one.page_content for one in documents)
 
 
 def _ask(
@@ -278,13 +286,13 @@ def _ask(
     start = time.perf_counter()
     message = chain.invoke(asked.text)
     seconds = time.perf_counter() - start
-    plain = ordinary.invoke(asked.text)
-    private = str(message.text)
+    plain, private = ordinary.invoke(asked.text), str(message.text)
     record = message.response_metadata["privacy"]
     details = record["details"]
     votes = dict(details.get("noisy_votes", {}))
     if votes:
         votes[NONE_OF_THESE] = details["noisy_none"]
+    is_refusal = record["status"] == Status.ABSTAINED.value
     return Answered(
         question=asked.text,
         kind=asked.kind,
@@ -292,25 +300,189 @@ def _ask(
         private=private,
         status=record["status"],
         reason=details.get("reason", ""),
-        keywords=record["keywords"],
         noisy_votes=votes,
         epsilon_spent=budget.spent().epsilon,
         is_charged=record["charge"] is not None,
         ordinary_verdict=_verdict(asked, plain),
-        private_verdict=_verdict(
-            asked, private, is_refusal=record["status"] == Status.ABSTAINED.value
-        ),
+        private_verdict=_verdict(asked, "" if is_refusal else private),
         ordinary_leaks=any(secret in plain for secret in secrets),
         private_leaks=any(secret in private for secret in secrets),
         seconds=seconds,
     )
 
 
-def _verdict(asked: DemoQuestion, said: str, *, is_refusal: bool = False) -> str | None:
+def _verdict(asked: DemoQuestion, said: str) -> str | None:
     if asked.kind != "population" or not asked.keywords:
         return None
-    if is_refusal:
-        return SILENT
     if asked.answered_by(said):
         return RIGHT
-    return SILENT if says_nothing(said) else WRONG
+    return WRONG if said and not declines(said) else SILENT
+
+
+# ---- what is shown -------------------------------------------------------------------
+
+
+def _introduce(
+    console: Console,
+    options: argparse.Namespace,
+    task: Task,
+    budget: PrivacyBudgetHandler,
+    plan: Forecast,
+) -> None:
+    """Say what is asked of which records, and what was promised of them."""
+    model = options.model
+    if model == "offline":
+        model = "the offline stand-in, not a language model"
+        if options.corpus and not options.labels:
+            model += (
+                "; it lists possible answers only for the subjects of the demo: name "
+                "them with --labels"
+            )
+    console.rule("[bold]langchain-dpicl demo")
+    console.print(
+        f"[bold]Records[/]  {len(task.documents)} of {task.n_units} units (one unit: "
+        f"all records with the same {task.unit_key!r})\n"
+        f"[bold]Model[/]    {model}\n"
+        f"[bold]Promise[/]  epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+        f"unit, for {budget.queries} answers in all; account {budget.account!r} has "
+        f"spent {budget.spent().queries} of them\n"
+        f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
+        f"records, {plan.calls_per_query} model calls a question, at most one more. "
+        f"{plan.advice()}\n"
+    )
+
+
+def _show(
+    console: Console, answer: Answered, number: int, budget: PrivacyBudgetHandler
+) -> None:
+    """Show one question with both answers, and what was spent."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=9, style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(f"{number}", f"[bold]{escape(answer.question)}[/]")
+    for way, said, leaks, verdict in (
+        ("ordinary", answer.ordinary, answer.ordinary_leaks, answer.ordinary_verdict),
+        ("private", answer.private, answer.private_leaks, answer.private_verdict),
+    ):
+        table.add_row(way, escape(said) + LEAK * leaks + _marked(verdict))
+    if answer.noisy_votes:
+        votes = [f"{label} {round(n)}" for label, n in answer.noisy_votes.items()]
+        table.add_row("options", f"[dim]{escape(', '.join(votes))} (noisy votes)[/]")
+    told = [answer.status + f": {answer.reason}" * bool(answer.reason)]
+    told += [] if answer.is_charged else ["nothing is charged"]
+    told += [f"epsilon so far {answer.epsilon_spent:.2f} of {budget.epsilon:g}"]
+    table.add_row("", f"[dim]{'; '.join(told)}; {answer.seconds:.1f} s[/]")
+    console.print(table)
+    console.print()
+
+
+def _marked(verdict: str | None) -> str:
+    return f"  [{COLORS.get(verdict, 'yellow')}]({verdict})[/]" if verdict else ""
+
+
+def _conclude(
+    console: Console,
+    budget: PrivacyBudgetHandler,
+    answers: list[Answered],
+    stop: str,
+) -> None:
+    """Sum up the answers, and say what the account still pays for."""
+    if answers:
+        console.print(_summary(answers))
+    if stop:
+        console.print(f"\n[bold yellow]Stopped.[/] {escape(stop)}")
+    spent = budget.spent()
+    console.print(
+        f"\nAccount {budget.account!r} in {budget.ledger!r}: epsilon "
+        f"{spent.epsilon:.2f} of {budget.epsilon:g} spent on {spent.queries} of "
+        f"{budget.queries} answers."
+    )
+    if budget.can_afford():
+        console.print("Run this again: what was paid for is given again for nothing.")
+        return
+    console.print(
+        "It pays for nothing more: run this again and nothing is asked. Other "
+        "questions need another promise to the same people, and the two add up: "
+        "'dpicl demo --account NAME' opens one. 'dpicl ledger show "
+        f"{budget.account}' lists what was spent."
+    )
+
+
+def _summary(answers: list[Answered]) -> Table:
+    table = Table("", "ordinary", "private")
+    table.columns[1].justify = table.columns[2].justify = "right"
+
+    def add(row: str, pairs: list[tuple[bool, bool]]) -> None:
+        ordinary, private = (sum(column) for column in zip(*pairs, strict=True))
+        table.add_row(row, f"{ordinary} of {len(pairs)}", f"{private} of {len(pairs)}")
+
+    checked = [a for a in answers if a.private_verdict is not None]
+    for verdict, row in VERDICTS.items() if checked else ():
+        told = [(a.ordinary_verdict, a.private_verdict) for a in checked]
+        add(row, [(one == verdict, other == verdict) for one, other in told])
+    if people := [a for a in answers if a.kind == "person"]:
+        leaks = [(a.ordinary_leaks, a.private_leaks) for a in people]
+        add("secrets given away, asked about one person", leaks)
+    return table
+
+
+# ---- facts that are paid for once ----------------------------------------------------
+
+
+def _facts(console: Console, options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Release facts of the visit notes, once, and ask them; return a report."""
+    budget = PrivacyBudgetHandler(ledger=options.ledger, **FACTS)  # type: ignore[arg-type]  # its terms
+    rows = TextRows(
+        visit_notes(),
+        visit_note_schema(),
+        RecordedReader(),
+        unit_key="patient_id",
+        progress=False,
+    )
+    table = GDPTable(rows, rows.schema, measure=PAIRS, budget=budget, progress=False)
+    corpus = table.release(resume=True).documents(
+        people="patients",
+        phrases={"drug": "on {value}", "condition": "with {value}"},
+        untold=ASIDE,
+    )
+    console.rule("[bold]Facts: paid for once, asked for nothing")
+    console.print(
+        f"{len(visit_notes())} visit notes that a language model wrote, each read once "
+        "by another one, whose replies are recorded. One charge of epsilon "
+        f"{budget.epsilon:g}, delta {budget.delta:g} released {len(corpus)} documents."
+    )
+    asking: Runnable[str, str] = (
+        {
+            "context": corpus.as_retriever(k=2) | _joined,
+            "question": RunnablePassthrough(),
+        }
+        | FACTS_PROMPT
+        | model
+        | answer_of
+    )
+    answers, shown = list[dict[str, str]](), Table("", "answer from released facts", "")
+    for (of, by, how), values in FACT_QUESTIONS.items():
+        for value in values:
+            question = f"Which {of} do patients {how.format(value)} most?"
+            said = asking.invoke(question).strip()
+            counts = Counter(row[of] for row in rows if row[by] == value)
+            verdict = _fact_verdict(said, [v for v, _ in counts.most_common()])
+            told = {"question": question, "answer": said, "verdict": verdict}
+            answers.append(told)
+            shown.add_row(escape(question), escape(said), _marked(verdict))
+    console.print(shown)
+    console.print(
+        "Nothing was charged for the questions: ask the documents with any model, as "
+        "often as you like. docs/guides/facts.md says how."
+    )
+    state = budget.public_state()
+    return {"account": state, "answers": answers, "documents": len(corpus)}
+
+
+def _fact_verdict(said: str, ranked: list[str]) -> str:
+    if "too close" in said or "too small" in said:
+        return "too close to tell"
+    if declines(said):
+        return SILENT
+    names = [name for name in ranked if name not in ASIDE]
+    return RIGHT if 0 in domain_places([said], names)[0] else WRONG

@@ -26,8 +26,8 @@ def sqlite_path(url: str) -> Path | None:
     return Path(url.removeprefix(prefix)) if url.startswith(prefix) else None
 
 
-def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
-    """Read records from a JSON Lines file, all fields but the text as metadata.
+def read_corpus(path: str, *, unit_key: str) -> list[Document]:
+    """Read records from a JSON Lines file, all fields but `text` as metadata.
 
     A line that is no object, or has no text, is named by its number; nothing of it is
     shown.
@@ -38,15 +38,14 @@ def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
             if not line.strip():
                 continue
             record = _object(line, number)
-            text = record.pop(text_key, None)
+            text = record.pop("text", None)
             if not isinstance(text, str) or not text.strip():
                 raise InvalidParameterError(
-                    f"Line {number} has no text in the field {text_key!r}: name the "
-                    "field with --text-key."
+                    f"Line {number} has no text in the field 'text'."
                 )
             if not is_encodable(text):
                 raise InvalidParameterError(
-                    f"Line {number} has half a character in the field {text_key!r}, "
+                    f"Line {number} has half a character in the field 'text', "
                     "which no model can be sent."
                 )
             if unit_key not in record:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -52,65 +51,6 @@ def progress_bar(
     finally:
         with suppress(Exception):
             bars.stop()
-
-
-class GroupProgress:
-    """The bars of a chain's group calls, one a query; they share the screen.
-
-    Privacy:
-        A bar runs from 0 to the public number of groups, but how it moves is private:
-        when, and by how much, tells how many calls there are and which have ended. So
-        it is for the terminal of somebody who may see the records, and off otherwise.
-        It is drawn, or fails to be, without any effect on the query.
-    """
-
-    def __init__(self, *, shown: bool = False) -> None:
-        self._shown = shown
-        self._lock = threading.Lock()
-        self._bars: Any = None
-        self._users = 0
-
-    @contextmanager
-    def asking(self, calls: int, groups: int) -> Iterator[Advance]:
-        """Show a bar while a query's groups are asked; yield what moves it on."""
-        if not self._shown or not calls:
-            yield no_progress
-            return
-        bars: Any = None
-        task: Any = None
-        # What goes wrong on the screen must not fail a query that is paid for.
-        with suppress(Exception):
-            bars = self._enter()
-            task = bars.add_task("Asking the groups", total=groups)
-
-        def advance(count: int) -> None:
-            with suppress(Exception):
-                bars.advance(task, count * groups / calls)
-
-        try:
-            yield advance
-        finally:
-            if bars is not None:
-                with suppress(Exception):
-                    bars.remove_task(task)
-                with suppress(Exception):
-                    self._leave()
-
-    def _enter(self) -> Any:
-        with self._lock:
-            if self._bars is None:
-                bars = _new_bars(transient=True)
-                bars.start()
-                self._bars = bars
-            self._users += 1
-            return self._bars
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                bars, self._bars = self._bars, None
-                bars.stop()
 
 
 def no_progress(_count: int) -> None:

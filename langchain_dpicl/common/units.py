@@ -15,6 +15,12 @@ The ids are canonical, each once. The charge of every unit that paid is durable 
 returns. A unit that did not pay is to be treated as if not in the corpus. Ids and
 answers are private."""
 
+REPORTS_OF = "reports of each "
+"""How the name of a kind of unit begins where it is public who takes part.
+
+What such units say is protected, and not that they said it. An account or a corpus
+protects one kind of unit, so it holds no such release beside one that promises more."""
+
 _MAX_INTEGER_BITS = 1024
 
 

@@ -23,11 +23,17 @@ def construct(owner: str, init: Callable[[], None]) -> None:
         init()
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {_reason(item['msg'])}"
+            ": ".join(filter(None, (_place(item["loc"]), _reason(item["msg"]))))
             for item in error.errors(include_url=False, include_input=False)
         )
     if wrong:
         raise InvalidParameterError(f"{owner} can't be made. {wrong}.")
+
+
+def _place(names: tuple[int | str, ...]) -> str:
+    """Return which field is meant, if one is, without the names of types."""
+    known = [str(name) for name in names]
+    return ".".join(name for name in known if name.isidentifier() or name.isdigit())
 
 
 def _reason(message: str) -> str:

@@ -1,84 +1,78 @@
-"""Which token is taken of a noisy vector: public post-processing.
+"""How a step's sum of distributions becomes a token: by which mechanism, what decoder.
 
-The Gaussian mechanism releases the whole noisy vector of a step, so that anything may
-be made of it at no further cost. Report-noisy-max releases the winner alone: there is
+`Greedy` and `Sampling` read the Gaussian mechanism's noisy vector, which is released
+whole, so that they are post-processing. `NoisyMax` releases the winner alone: there is
 nothing to decode, and truncating or tempering its scores would be another mechanism.
+
+`contrast` belongs to each slot alone, before the sum and the noise: it takes what a
+group's records have added to the instruction, and leaves what the model would have said
+anyway (`mechanisms.next_token.contrasted`).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from langchain_dpicl.common import parameters
+from langchain_dpicl.accounting.events import Positive, Rate
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import current
+from langchain_dpicl.public import Public
 
 _RESOLUTION = 2**53
 _BY_CHANCE = 0.05
 
+StopText = Annotated[str, Field(min_length=1)]
 
-class Decoder(ABC):
-    """Takes one token of a step's noisy probabilities."""
 
-    @abstractmethod
-    def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
-        """Return a place in the vector.
+def _tuple(value: Any) -> Any:
+    """Return a list of texts, or a single one, as a tuple."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
-        What it draws is of `mechanisms.random.current()`.
+
+class _Decoding(Public):
+    stop: Annotated[tuple[StopText, ...], BeforeValidator(_tuple)] = ("\n",)
+    """Texts that end an example, and are not part of it."""
+
+    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """The power of the ratio of a group's distribution to the public one; 0: none."""
+
+    def choose(self, noisy: NDArray[np.float64], noise: float) -> int:  # noqa: ARG002
+        """Return the largest entry's place; of equal ones the first in public order.
 
         Args:
             noisy: Noisy mean of the groups' probabilities, shape `(k,)`; entries may
                 be below 0 or above 1.
             noise: The noise's standard deviation, public; 0 where there is none.
         """
-
-    def described(self) -> dict[str, Any]:
-        """Return the decoder's public parameters."""
-        return {"decoder": type(self).__name__}
-
-
-@dataclass(frozen=True)
-class Greedy(Decoder):
-    """The largest entry; of equal ones the first in the public order of the tokens.
-
-    Example:
-        >>> Greedy().choose(np.array([0.1, 0.7, -0.2]), 0.1)
-        1
-    """
-
-    def choose(
-        self,
-        noisy: NDArray[np.float64],
-        noise: float,  # noqa: ARG002 - the largest entry is the largest entry
-    ) -> int:
-        """Return the place of the largest entry."""
         return int(np.argmax(noisy))
 
 
-@dataclass(frozen=True)
-class Sampling(Decoder):
-    """A draw from the noisy probabilities: temperature, nucleus, noise floor.
+class Greedy(_Decoding):
+    """The Gaussian mechanism, and of its noisy vector the largest entry.
+
+    Example:
+        >>> Greedy(stop=".").choose(np.array([0.1, 0.7, -0.2]), 0.1)
+        1
+    """
+
+    kind: Literal["gaussian"] = "gaussian"
+
+
+class Sampling(_Decoding):
+    """The Gaussian mechanism, and a draw from its noisy vector.
 
     Entries that noise alone explains count as zero; what is left is raised to the
     power 1 / temperature, cut down to the smallest set that holds `top_p` of it, and
     drawn from. If nothing is left, the largest entry is taken.
-
-    Args:
-        temperature: Above 0. Small values come near to the largest entry.
-        top_p: Share of the probability to draw from, above 0 and at most 1.
-        floor: How many standard deviations of the noise an entry must have to count.
-            None: so many that of entries of nothing but noise, in 95 % of all steps,
-            none is above it: 3.3 for 100 tokens, 4.4 for 7,500.
-
-    Raises:
-        InvalidParameterError: If a value is out of its range.
 
     Privacy:
         Post-processing of the Gaussian mechanism's output (Tang et al., ICLR 2024,
@@ -86,25 +80,22 @@ class Sampling(Decoder):
 
     Example:
         >>> nearly_sure = np.array([0.05, 0.9, -0.04])
-        >>> Sampling(floor=3).choose(nearly_sure, 0.04)
+        >>> Sampling(floor=3.0).choose(nearly_sure, 0.04)
         1
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    floor: float | None = None
+    kind: Literal["sampling"] = "sampling"
 
-    def __post_init__(self) -> None:
-        if self.temperature == 0:
-            raise InvalidParameterError(
-                "temperature must be above 0; Greedy() takes the largest entry."
-            )
-        parameters.positive("temperature", self.temperature)
-        parameters.sampling_rate(self.top_p, "top_p")
-        if self.floor is not None:
-            parameters.finite("floor", self.floor)
-            if self.floor < 0:
-                raise InvalidParameterError("floor must be at least 0.")
+    temperature: Positive = 1.0
+    """Small values come near to the largest entry."""
+
+    top_p: Rate = 1.0
+    """Share of the probability to draw from."""
+
+    floor: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """How many standard deviations of the noise an entry must have to count. None: so
+    many that of entries of nothing but noise, in 95 % of all steps, none is above it:
+    3.3 for 100 tokens, 4.4 for 7,500."""
 
     def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
         """Return a place, drawn from what stands out of the noise."""
@@ -127,9 +118,32 @@ class Sampling(Decoder):
         place = min(int(np.searchsorted(shares, point, side="right")), len(shares) - 1)
         return int(kept[order[place]])
 
-    def described(self) -> dict[str, Any]:
-        """Return the decoder's public parameters."""
-        return {**super().described(), **asdict(self)}
+
+class NoisyMax(_Decoding):
+    """Report-noisy-max (permute-and-flip): the winning token alone is released."""
+
+    kind: Literal["noisy_max"] = "noisy_max"
+
+
+Decoding: TypeAlias = Greedy | Sampling | NoisyMax
+MechanismName: TypeAlias = Literal["gaussian", "noisy_max"]
+_BY_NAME: Mapping[str, type[Decoding]] = {"gaussian": Greedy, "noisy_max": NoisyMax}
+
+
+def decoding_of(mechanism: Any) -> Decoding:
+    """Return what a mechanism's name stands for, or the object that was given.
+
+    Raises:
+        InvalidParameterError: If it is neither.
+    """
+    if isinstance(mechanism, Greedy | Sampling | NoisyMax):
+        return mechanism
+    if isinstance(mechanism, str) and mechanism in _BY_NAME:
+        return _BY_NAME[mechanism]()
+    raise InvalidParameterError(
+        "mechanism must be 'gaussian' or 'noisy_max'; or few_shot.Greedy(...), "
+        "few_shot.Sampling(...) or few_shot.NoisyMax(...), which take options."
+    )
 
 
 def noise_of_mean(noise_multiplier: float, n_groups: int) -> float:

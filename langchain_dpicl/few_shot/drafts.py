@@ -1,63 +1,60 @@
 """The examples in the making: which have ended, and what their tokens spell.
 
 Everything here is a function of released tokens and public terms, so that a
-generation can be followed again from the tokens alone (`budget.paid`).
+generation can be followed again from the stored tokens alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from langchain_dpicl.errors import DPError, PublicCallError
-from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
+from langchain_dpicl.errors import LedgerError
+from langchain_dpicl.few_shot.models.contract import NextTokenModel
+from langchain_dpicl.few_shot.public_calls import public_call
+from langchain_dpicl.few_shot.terms import GenerationTerms
 
 
 @dataclass
 class Draft:
-    """One example in the making, the `number`th of its label, from 0.
+    """One example in the making.
 
     An end token is not among its `tokens`; its `text` goes up to a stop text.
     """
 
     label: str
-    number: int
     tokens: tuple[int, ...] = ()
     text: str = ""
     steps: int = 0
     ended: bool = False
 
-    def prompt(self, text: str) -> TokenPrompt:
-        """Return a prompt that goes on with this example."""
-        return TokenPrompt(text, self.tokens)
 
-
-@dataclass
 class Drafts:
-    """All examples of a generation, taking one step together."""
+    """All examples of a generation, by label, taking one step together."""
 
-    model: NextTokenModel
-    labels: Sequence[str]
-    per_label: int
-    max_tokens: int
-    stop: Sequence[str]
-    drafts: list[Draft] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.drafts = [
-            Draft(label, number)
-            for label in self.labels
-            for number in range(self.per_label)
-        ]
+    def __init__(
+        self, model: NextTokenModel, terms: GenerationTerms, per_label: int
+    ) -> None:
+        self._model, self._terms = model, terms
+        self.drafts = [Draft(label) for label in terms.labels for _ in range(per_label)]
 
     def active(self) -> list[Draft]:
         """Return the examples that take the next step, in their order."""
         return [draft for draft in self.drafts if not draft.ended]
 
-    def take(self, tokens: Sequence[int]) -> None:
-        """Add one token to each active example, in their order."""
-        for draft, token in zip(self.active(), tokens, strict=True):
+    def take(self, tokens: Sequence[int]) -> int:
+        """Add one token to each active example, in their order; return how many.
+
+        Raises:
+            LedgerError: If there are not as many tokens as active examples.
+            PublicCallError: If the model can't spell them.
+        """
+        active = self.active()
+        if len(tokens) != len(active):
+            raise LedgerError("A stored step makes no sense: it has other examples.")
+        for draft, token in zip(active, tokens, strict=True):
             self._add(draft, token)
+        return len(tokens)
 
     @property
     def steps(self) -> int:
@@ -67,38 +64,26 @@ class Drafts:
     @property
     def most_steps(self) -> int:
         """How many they may take together."""
-        return len(self.labels) * self.per_label * self.max_tokens
+        return len(self.drafts) * self._terms.max_tokens
 
-    def examples(self) -> list[tuple[str, str]]:
-        """Return label and text of each complete example, by label, blank ones not."""
-        ordered = sorted(
-            self.drafts,
-            key=lambda draft: (self.labels.index(draft.label), draft.number),
-        )
+    def examples(self) -> list[dict[str, str]]:
+        """Return each complete example, blank ones not."""
         return [
-            (draft.label, draft.text.strip())
-            for draft in ordered
+            {"text": draft.text.strip(), "label": draft.label}
+            for draft in self.drafts
             if draft.ended and draft.text.strip()
         ]
 
     def _add(self, draft: Draft, token: int) -> None:
         draft.steps += 1
-        if token in self.model.end_tokens:
+        if token in self._model.end_tokens:
             draft.ended = True
             return
         draft.tokens += (token,)
-        draft.text, stopped = _up_to(self._spelled(draft.tokens), self.stop)
-        draft.ended = stopped or draft.steps >= self.max_tokens
-
-    def _spelled(self, tokens: tuple[int, ...]) -> str:
-        failed = ""
-        try:
-            return str(self.model.decode(tokens))
-        except DPError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a model of somebody else's
-            failed = type(error).__name__
-        raise PublicCallError(f"The model could not spell its own tokens: {failed}.")
+        with public_call("spell its own tokens"):
+            text = str(self._model.decode(draft.tokens))
+        draft.text, stopped = _up_to(text, self._terms.mechanism.stop)
+        draft.ended = stopped or draft.steps >= self._terms.max_tokens
 
 
 def _up_to(text: str, stop: Sequence[str]) -> tuple[str, bool]:

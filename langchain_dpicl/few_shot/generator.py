@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import asyncio
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, charges, place_of
+from langchain_dpicl.budget import (
+    Paid,
+    PrivacyBudgetHandler,
+    Purchase,
+    Stored,
+    charges,
+    check_budget,
+    last,
+    place_of,
+)
+from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
-from langchain_dpicl.few_shot.calibration import Mechanism
-from langchain_dpicl.few_shot.decoding import Decoder, Greedy
-from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
-from langchain_dpicl.few_shot.generation import (
-    Generation,
-    generation_progress,
-    released_examples,
+from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
+from langchain_dpicl.errors import (
+    DPError,
+    InvalidParameterError,
+    NoBudgetError,
+    PlanMismatchError,
 )
+from langchain_dpicl.few_shot.decoding import Decoding, MechanismName, decoding_of
+from langchain_dpicl.few_shot.drafts import Drafts
+from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast_of
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.public_calls import PublicCalls
-from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, key_of
-from langchain_dpicl.few_shot.spec import (
-    GenerationSpec,
-    read_labels,
-    read_stop,
+from langchain_dpicl.few_shot.prompts import FewShotPrompts, template_of
+from langchain_dpicl.few_shot.public_calls import check_model, choices
+from langchain_dpicl.few_shot.records import (
+    counted,
+    read_records,
+    require_enough,
+    sources,
 )
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
-from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
+from langchain_dpicl.few_shot.step import PrivateStep, PublicStep
+from langchain_dpicl.few_shot.terms import GenerationTerms, Sizes, charged_record
+from langchain_dpicl.mechanisms.random import current
+from langchain_dpicl.release.record import paid_part
 from langchain_dpicl.released import ReleasedExamples
-from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.sealed import sealed
+from langchain_dpicl.threads import on_question_thread
 
-LONGEST_TEXT = 2000
+_WAY_OUT = "generate(..., resume=True) continues or returns it, and released() reads it"
 
 
 class DPFewShotGenerator(Frozen):
@@ -49,33 +67,22 @@ class DPFewShotGenerator(Frozen):
     Args:
         model: Tells the next token's probabilities; see `NextTokenModel`.
         prompt: An instruction ("Given a topic, write a news item."); or a template with
-            `{label}` and `{examples}`, where a group's examples are put.
+            `{label}` and `{examples}`, where a group's records are put.
         labels: The labels to write examples of: public, not taken from the records. A
-            unit stands under the one that most of its records have; its other records
-            are left out.
+            mapping gives each label's public number of units: the sampling rate is M N
+            / size. A list takes the records' own count as public. A unit stands under
+            the label that most of its records have; its other records are left out.
         n_groups: Groups M of one token step: model calls for each token.
         records_per_group: Units N in a group, on average.
         max_tokens: Most tokens T of an example. All are paid for.
         top_k_public: The model's K likeliest tokens after the instruction alone are
             what a step chooses among; None: all tokens, of a model in this process.
         mechanism: `gaussian`, or `noisy_max` (report-noisy-max, pure epsilon a token).
-        budget: The account that pays: one charge a generation.
+            `Greedy(...)`, `Sampling(...)` and `NoisyMax(...)` take options: the texts
+            that end an example, a temperature, a contrast.
         unit_key: The field that says whose a record is. None: every record is a person
             of its own; then records must have no other fields than text and label.
-        text_key: The field of the text (of a `Document`, its content).
-        label_key: The field, or metadata key, of the label.
-        example_prompt: How a record is shown: a template with `{text}` and `{label}`.
-        decoder: How a token is taken of the noisy probabilities (`gaussian` only):
-            `Greedy()`, or `Sampling(...)`.
-        stop: Texts that end an example.
-        label_sizes: The labels' numbers of units, public: the sampling rate is M N /
-            size, and delta must be below 1 / (their sum). None takes the records' own
-            count as public; the record says so.
-        records_per_unit: Most records of a unit in one step, a fresh random subset.
-        max_record_chars: Longer texts are cut.
-        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
-        epsilon: Of a noisy-max step, before sampling; None leaves it to the budget.
-        random: For tests: where samples and noise come from.
+        budget: The account that pays: one charge a generation.
 
     Raises:
         InvalidParameterError: If an argument is out of its range; it is named.
@@ -93,7 +100,7 @@ class DPFewShotGenerator(Frozen):
     Example:
         ```python
         generator = DPFewShotGenerator(
-            OpenAICompatibleNextToken(OpenAI(model="my-model", base_url=url)),
+            OpenAICompatibleNextToken(OpenAI(model=name, base_url=url), tokenizer),
             "Given an answer type, write a question.",
             ["place", "person"],
             n_groups=30,
@@ -109,71 +116,53 @@ class DPFewShotGenerator(Frozen):
         self,
         model: NextTokenModel,
         prompt: Any,
-        labels: Sequence[str],
+        labels: Sequence[str] | Sizes,
         *,
         n_groups: int,
         records_per_group: float,
         max_tokens: int,
         top_k_public: int | None = 100,
-        mechanism: Mechanism = "gaussian",
-        budget: PrivacyBudgetHandler | None = None,
+        mechanism: MechanismName | Decoding = "gaussian",
         unit_key: str | None = None,
-        text_key: str = "text",
-        label_key: str = "label",
-        example_prompt: Any = None,
-        decoder: Decoder | None = None,
-        stop: Sequence[str] = ("\n",),
-        label_sizes: Mapping[str, int] | None = None,
-        records_per_unit: int = 1,
-        max_record_chars: int = LONGEST_TEXT,
-        noise_multiplier: float | None = None,
-        epsilon: float | None = None,
-        random: SecureRandom | None = None,
+        budget: PrivacyBudgetHandler | None = None,
     ) -> None:
-        self._terms = GenerationSpec(
-            labels=read_labels(labels),
-            fields=RecordFields(text_key, label_key, unit_key),
+        check_model(model, top_k_public)
+        check_budget(budget)
+        if isinstance(labels, str) or not isinstance(labels, Iterable):
+            raise InvalidParameterError(
+                "labels must be a list of texts, or a mapping from each label to its "
+                f"number of units, not {type(labels).__name__}."
+            )
+        sizes = tuple(labels.values()) if isinstance(labels, Mapping) else None
+        self._terms = GenerationTerms(
+            model=model.name,
+            prompt=template_of(prompt),
+            labels=tuple(labels),
+            sizes=sizes,
             n_groups=n_groups,
             records_per_group=records_per_group,
-            records_per_unit=records_per_unit,
             max_tokens=max_tokens,
             top_k_public=top_k_public,
-            mechanism=mechanism,
-            decoder=Greedy() if decoder is None else decoder,
-            stop=read_stop(stop),
-            noise_multiplier=noise_multiplier,
-            epsilon=epsilon,
-            label_sizes=label_sizes,
+            mechanism=decoding_of(mechanism),
+            unit_key=unit_key,
         )
-        self._terms.check()
-        prompting = FewShotPrompting.read(
-            prompt,
-            example_prompt,
-            longest=parameters.count(max_record_chars, "max_record_chars"),
-            one_line=any("\n" in text for text in self._terms.stop),
-        )
-        source = checked_source(random)
-        self._asking = PublicCalls(model, self._terms, prompting, source)
-        self._asking.check()
-        if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
-            raise InvalidParameterError(
-                f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
-            )
-        self._budget = budget
+        self._model, self._budget = model, budget
+        one_line = any("\n" in text for text in self._terms.mechanism.stop)
+        self._prompts = FewShotPrompts(self._terms.prompt, one_line=one_line)
 
     def __repr__(self) -> str:
-        terms, random = self._terms, self._asking.random
+        terms = self._terms
         return (
-            f"{type(self).__name__}(model={self._asking.model.name!r}, "
-            f"labels={len(terms.labels)}, n_groups={terms.n_groups}, "
-            f"records_per_group={terms.records_per_group:g}, "
-            f"max_tokens={terms.max_tokens}, mechanism={terms.mechanism!r}"
-            f"{'' if random is None else f', random={random!r}'})"
+            f"{type(self).__name__}(model={terms.model!r}, labels={len(terms.labels)}, "
+            f"n_groups={terms.n_groups}, records_per_group="
+            f"{terms.records_per_group:g}, max_tokens={terms.max_tokens}, "
+            f"mechanism={terms.mechanism.kind!r})"
         )
 
+    @hiding
     def generate(
         self,
-        records: Iterable[Any],
+        records: Iterable[Any] | None,
         per_label: int = 1,
         *,
         resume: bool = False,
@@ -182,8 +171,10 @@ class DPFewShotGenerator(Frozen):
         """Write examples: one charge, then token after token.
 
         Args:
-            records: The private records: mappings, as `tabular.CSVRows` and `JSONRows`
-                give them, or LangChain `Document`s.
+            records: The private records: mappings with `text` and `label`, as
+                `tabular.csv_rows` gives them, or LangChain `Document`s with `label` in
+                their metadata. None writes examples of the instruction alone, at no
+                charge: what private ones have to be better than.
             per_label: Examples of each label; their tokens add up in the charge.
             resume: If this account has a generation of the same terms, go on with it
                 at no charge, or return it where it is complete. Give it the records of
@@ -192,7 +183,7 @@ class DPFewShotGenerator(Frozen):
                 the time left; None: at a terminal.
 
         Returns:
-            The examples, a list of dictionaries by label, with the public `record`.
+            The examples, mappings of `text` and `label`, with the public `record`.
 
         Raises:
             InvalidParameterError: If an argument is out of its range, or a record has a
@@ -207,14 +198,12 @@ class DPFewShotGenerator(Frozen):
                 with `resume=True`.
             LedgerError: If the ledger can't be used.
         """
-        hidden = Hidden(records)
-        # Whatever fails from here on, tracebacks show this frame and no record.
-        del records
-        return result(self._steps(hidden, per_label, resume=resume, progress=progress))
+        return self._generation(per_label, progress).write(records, resume=resume)
 
+    @hiding
     async def agenerate(
         self,
-        records: Iterable[Any],
+        records: Iterable[Any] | None,
         per_label: int = 1,
         *,
         resume: bool = False,
@@ -222,44 +211,18 @@ class DPFewShotGenerator(Frozen):
     ) -> ReleasedExamples:
         """Write examples without blocking the event loop; see `generate`.
 
-        Canceled, it makes no further call; what is charged stays charged, what is
-        released stays stored, and `resume=True` goes on with it.
+        Canceled, it ends the token that it is at, and begins no other; what is charged
+        stays charged, what is released stays stored, and `resume=True` goes on with it.
         """
-        hidden = Hidden(records)
-        del records  # As in `generate`.
-        return await aresult(
-            self._steps(hidden, per_label, resume=resume, progress=progress)
-        )
-
-    def _steps(
-        self,
-        records: Hidden[Iterable[Any]],
-        per_label: int,
-        *,
-        resume: bool,
-        progress: bool | None,
-    ) -> Flow[ReleasedExamples]:
-        read = partial(self._order, records, per_label, resume=resume)
-        order = yield in_thread(read)
-        top = None
-        if order.stored is None:
-            # The first public questions come before the charge: a model that can't do
-            # what is needed costs nothing.
-            top = yield from self._asking.probe(order.drafts())
-        generation = yield from order.begin()
+        generation = self._generation(per_label, progress)
+        write = partial(generation.write, records, resume=resume)
         try:
-            with generation_progress(generation, progress=progress) as advance:
-                while not generation.ended:
-                    advance((yield from generation.advance(top)))
-                    top = None
-            yield in_thread(generation.finish, shielded=True)
-        except BaseException:
-            yield in_thread(generation.leave, shielded=True)
-            raise
-        return released_examples(generation)
+            return await on_question_thread(write)
+        finally:
+            generation.canceled.set()
 
     def forecast(
-        self, label_sizes: Mapping[str, int] | None = None, per_label: int = 1
+        self, label_sizes: Sizes | None = None, per_label: int = 1
     ) -> GenerationForecast:
         """Return what a generation would cost and could write; nothing is charged.
 
@@ -267,32 +230,27 @@ class DPFewShotGenerator(Frozen):
         in words.
 
         Args:
-            label_sizes: Each label's number of units; None: those that the generator
-                was made with.
+            label_sizes: Each label's number of units; None: the declared ones.
             per_label: Examples of each label.
 
         Raises:
             InvalidParameterError: If no sizes are known, or an argument is out of its
-            range.
+                range.
             NoBudgetError: If there is no budget.
             PlanMismatchError: If the account's plan is for another release, or none can
                 be made.
         """
         terms = self._terms
         if label_sizes is not None:
-            terms = replace(terms, label_sizes=label_sizes)
-            terms.check()
-        if terms.label_sizes is None:
-            raise InvalidParameterError(
-                "A forecast needs label_sizes: each label's number of units."
-            )
-        return forecast(
-            terms,
-            self._account(),
-            terms.rates({}),
-            per_label=parameters.count(per_label, "per_label"),
-            choices=self._asking.choices,
-        )
+            if set(label_sizes) != set(terms.labels):
+                raise InvalidParameterError(
+                    f"label_sizes must give a number of units for each of "
+                    f"{list(terms.labels)}, and for nothing else."
+                )
+            sizes = tuple(label_sizes[label] for label in terms.labels)
+            terms = terms.model_copy(update={"sizes": sizes})
+        generation = self._generation(per_label, progress=False)
+        return generation.forecast(terms.rates())
 
     def released(self, per_label: int = 1) -> list[ReleasedExamples]:
         """Return what generations of these terms have released here, oldest first.
@@ -305,46 +263,254 @@ class DPFewShotGenerator(Frozen):
             NoBudgetError: If there is no budget.
             LedgerError: If the ledger can't be read.
         """
-        budget = self._account()
-        examples = parameters.count(per_label, "per_label")
-        place = place_of(key_of(self._asking, self._terms, examples))
-        return [
-            released_examples(
-                Generation(
-                    self._asking,
-                    self._terms,
-                    drafts_of(self._asking, self._terms, examples),
-                    budget,
-                    stored,
-                ).followed()
-            )
-            for stored in charges(budget.ledger, budget.account)
-            if stored.key == place
-        ]
+        return self._generation(per_label, progress=False).released()
 
-    def _account(self) -> PrivacyBudgetHandler:
-        budget = self._budget
-        if budget is None:
-            raise NoBudgetError(
-                "No privacy budget: nothing was asked of the model and nothing was "
-                "released. Give the generator budget=PrivacyBudgetHandler(...)."
-            )
-        if budget.scope == "unit":
-            raise InvalidParameterError(
-                f"Account {budget.account!r} charges units one by one, and a "
-                "generation is charged to all of them: its samples are secret. Use an "
-                "account with scope='corpus'."
-            )
-        return budget
+    def _generation(self, per_label: int, progress: bool | None) -> _Generation:  # noqa: FBT001
+        is_seeded = current().is_seeded
+        return _Generation(
+            model=self._model,
+            terms=self._terms.model_copy(update={"is_seeded": is_seeded}),
+            prompts=self._prompts,
+            per_label=parameters.count(per_label, "per_label"),
+            account=self._budget,
+            shows=is_watched() if progress is None else progress,
+            canceled=threading.Event(),
+        )
 
-    def _order(
-        self, records: Hidden[Iterable[Any]], per_label: int, *, resume: bool
-    ) -> GenerationRequest:
-        return GenerationRequest.read(
-            records,
-            asking=self._asking,
-            terms=self._terms,
-            budget=self._account(),
-            per_label=per_label,
-            resume=resume,
+
+@dataclass(frozen=True, repr=False)
+class _Generation:
+    """One call of a generator: check, probe, buy, steps."""
+
+    model: NextTokenModel
+    terms: GenerationTerms
+    prompts: FewShotPrompts
+    per_label: int
+    account: PrivacyBudgetHandler | None
+    shows: bool
+    canceled: threading.Event
+
+    def write(self, records: Iterable[Any] | None, *, resume: bool) -> ReleasedExamples:
+        """Write the examples; of none, those of the instruction alone."""
+        if records is None:
+            return self._without_records()
+        terms = self.terms
+        require_account(self.account)
+        own = read_records(records, terms)
+        require_enough(own, terms)
+        purchase, stored = self._purchase(counted(own), resume=resume)
+        drafts, first = Drafts(self.model, terms, self.per_label), None
+        if stored is None:
+            # The first public questions come before the charge: a model that can't do
+            # what is needed costs nothing.
+            first = self._ask_public(drafts, probe=True)
+        self._require_wanted()
+        with purchase.bought() as paid:
+            for tokens in paid.resume():
+                drafts.take(tokens)
+                first = None
+            # Another process may have begun it, with the people whom it has counted.
+            events = terms.paid(paid.events)
+            rates = {label: event.sampling_rate for label, event in events.items()}
+            groups = sources(own, terms, rates)
+            with self._progress(drafts) as advance:
+                while drafts.active():
+                    self._require_wanted()
+                    public, first = first or self._ask_public(drafts), None
+                    step = PrivateStep(public, self.prompts, groups, events)
+                    advance(drafts.take(_released(step, paid)))
+            paid.finish()
+        return self._examples(drafts, paid.stored)
+
+    def _ask_public(self, drafts: Drafts, *, probe: bool = False) -> PublicStep:
+        return PublicStep.ask(
+            self.model, self.terms, self.prompts, drafts.active(), probe=probe
+        )
+
+    def _require_wanted(self) -> None:
+        if self.canceled.is_set():
+            raise asyncio.CancelledError
+
+    def _purchase(
+        self, sizes: Sizes, *, resume: bool
+    ) -> tuple[Purchase, Stored | None]:
+        """Return how to pay, and the stored generation to go on with, if any."""
+        terms, budget = self.terms, require_account(self.account)
+        key = terms.key(self.per_label)
+        stored = last(budget.ledger, budget.account, key) if resume else None
+        if stored is None:
+            _require_lasting_labels(terms, budget)
+            rates = terms.rates(sizes)
+            charge = terms.charge(rates, self.per_label)
+        else:
+            charge = stored.asked
+        purchase = Purchase(
+            budget,
+            charge,
+            key,
+            # Each step is one token of each example that is not complete.
+            steps=terms.max_tokens,
+            unit_key=terms.unit_key,
+            header={"record": terms.record(self.per_label)},
+            resumable=True,
+            anew=not resume,
+        )
+        if stored is None:
+            with self._advice():
+                stored = taken_or_payable(purchase, "generation", _WAY_OUT)
+                if stored is None:
+                    self.forecast(rates).require_signal()
+        return purchase, stored
+
+    @contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Say why a plan may not fit that has fitted before."""
+        message = ""
+        try:
+            yield
+        except PlanMismatchError as error:
+            message = str(error)
+        if message and self.terms.sizes is None:
+            message += (
+                " The rates follow the labels' numbers of people: if these have "
+                "changed since the account's first generation, give labels= as a "
+                "mapping to the numbers of then."
+            )
+        if message:
+            raise PlanMismatchError(message)
+
+    def forecast(self, rates: Mapping[str, float]) -> GenerationForecast:
+        """Return what a generation costs and can do at these rates."""
+        budget = require_account(self.account)
+        events = budget.quote(self.terms.charge(rates, self.per_label))
+        return forecast_of(
+            self.terms,
+            self.terms.paid(events),
+            self.per_label,
+            choices(self.model, self.terms.top_k_public),
+        )
+
+    def released(self) -> list[ReleasedExamples]:
+        """Return what the account has released of these terms."""
+        budget, result = require_account(self.account), []
+        place = place_of(self.terms.key(self.per_label))
+        for stored in charges(budget.ledger, budget.account):
+            if stored.key == place:
+                drafts = Drafts(self.model, self.terms, self.per_label)
+                for tokens in stored.values:
+                    drafts.take(tokens)
+                result.append(self._examples(drafts, stored))
+        return result
+
+    def _without_records(self) -> ReleasedExamples:
+        drafts = Drafts(self.model, self.terms, self.per_label)
+        with self._bar(drafts) as advance:
+            while drafts.active():
+                self._require_wanted()
+                advance(drafts.take(self._ask_public(drafts).without_records()))
+        record = self.terms.free_record(self.per_label)
+        return ReleasedExamples.of(drafts.examples(), record)
+
+    def _examples(self, drafts: Drafts, stored: Stored) -> ReleasedExamples:
+        """Return the complete examples, and the record as far as it has come."""
+        budget = require_account(self.account)
+        record = charged_record(stored.header["record"], stored.events, budget.delta)
+        record["parameters"] |= {
+            "tokens_released": drafts.steps,
+            "complete": not drafts.active(),
+        }
+        record |= paid_part(budget, stored)
+        return ReleasedExamples.of(drafts.examples(), record)
+
+    @contextmanager
+    def _progress(self, drafts: Drafts) -> Iterator[Advance]:
+        """Show a bar while the block runs; where it stops, say how to go on."""
+        stopped: DPError | None = None
+        with self._bar(drafts) as advance:
+            try:
+                yield advance
+            except DPError as error:
+                stopped = error
+            except KeyboardInterrupt:
+                # A screen that is gone is no reason to hide the interrupt.
+                with suppress(OSError, ValueError):
+                    sys.stderr.write(
+                        f"Stopped at {drafts.steps} tokens, which are stored: go on "
+                        "with generate(..., resume=True), at no charge.\n"
+                    )
+                raise
+        if stopped is not None:
+            raise type(stopped)(
+                f"{stopped} The generation is charged and stands at {drafts.steps} "
+                "tokens, which are stored: go on with generate(..., resume=True), at "
+                "no charge."
+            )
+
+    @contextmanager
+    def _bar(self, drafts: Drafts) -> Iterator[Advance]:
+        """Show how many tokens there are, which is public."""
+        with progress_bar(
+            "Writing examples",
+            drafts.most_steps,
+            shown=self.shows,
+            done=drafts.steps,
+            speed="tokens/s",
+        ) as advance:
+            yield advance
+
+
+def _released(step: PrivateStep, paid: Paid) -> list[int]:
+    """Take a step inside the wall; return its tokens.
+
+    They are stored before they leave it, so before anything is made of them: those that
+    could not be stored are nowhere, and the step is taken again.
+    """
+
+    def release() -> list[int]:
+        step.ask()
+        tokens: list[int] = paid.once(step.release)
+        return tokens
+
+    return sealed(release)
+
+
+def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:
+    """Return the account, refusing none and one that charges units.
+
+    Raises:
+        NoBudgetError: If there is none.
+        InvalidParameterError: If it charges units one by one.
+    """
+    if budget is None:
+        raise NoBudgetError(
+            "No privacy budget: nothing was asked of the model and nothing was "
+            "released. Give the generator budget=PrivacyBudgetHandler(...)."
+        )
+    if budget.scope == "unit":
+        raise InvalidParameterError(
+            f"Account {budget.account!r} charges units one by one, and a generation is "
+            "charged to all of them: its samples are secret. Use an account with "
+            "scope='corpus'."
+        )
+    return budget
+
+
+def _require_lasting_labels(
+    terms: GenerationTerms, budget: PrivacyBudgetHandler
+) -> None:
+    """Refuse several generations under a plan where a unit could change its label.
+
+    Privacy:
+        A plan is calibrated for a unit that stands under one label in all of them.
+        Records may change from one to the next, and a unit that pays one label's price
+        and then another's can pay more than either twice. A filter adds up the largest
+        cost of any label each time. Records without a unit key are the units
+        themselves: one with another label is another unit.
+    """
+    if budget.fixes_classes and terms.unit_key is not None and len(terms.labels) > 1:
+        raise PlanMismatchError(
+            f"Account {budget.account!r} has a plan of {budget.queries} generations. "
+            "Between them the records of a unit may come under another label, which a "
+            "plan does not cover. Open an account with accounting='renyi' besides "
+            "queries=, which adds up what was charged; or one with queries=1."
         )

@@ -1,131 +1,20 @@
-"""The public side of a generation: prompts without any record, and tokens."""
+"""The public side of a generation: prompts without any record, and what they allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.errors import (
-    DPError,
-    InvalidParameterError,
-    PublicCallError,
-)
-from langchain_dpicl.few_shot.drafts import Draft, Drafts
-from langchain_dpicl.few_shot.models.contract import (
-    NextTokenModel,
-    TokenPrompt,
-    Tokens,
-)
-from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.spec import GenerationSpec
+from langchain_dpicl.errors import DPError, InvalidParameterError, PublicCallError
+from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt, Tokens
 from langchain_dpicl.mechanisms.next_token import token_distribution
-from langchain_dpicl.mechanisms.random import SecureRandom
-from langchain_dpicl.release.flow import Do, Flow
 
-
-@dataclass(frozen=True, repr=False)
-class PublicCalls:
-    """The public side of a generation: what is asked of whom, step after step."""
-
-    model: NextTokenModel
-    writing: GenerationSpec
-    prompting: FewShotPrompting
-    random: SecureRandom | None
-
-    def top(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
-        """Return the active drafts' likeliest tokens, of the instruction alone.
-
-        A model that fails, or names what can't be tokens, is a `PublicCallError`.
-        """
-        prompts = public_prompts(self.prompting, drafts.active())
-        if self.writing.top_k_public is None:
-            return None
-        asked = prompts, self.choices
-        with _public_call():
-            top = yield Do(
-                partial(self.model.top_tokens, *asked),
-                partial(self.model.atop_tokens, *asked),
-            )
-        return self._checked(prompts, top)
-
-    def probe(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
-        """Ask the first public questions; return the first step's public vocabulary.
-
-        A model that fails, or tells what no probabilities are, is a `PublicCallError`.
-        """
-        top = yield from self.top(drafts)
-        active = drafts.active()
-        chosen = vocabularies(self.model, active, top)
-        asked = (
-            public_prompts(self.prompting, active),
-            [each.asked for each in chosen],
-        )
-        with _public_call():
-            answers = yield Do(
-                partial(self.model.log_probabilities, *asked),
-                partial(self.model.alog_probabilities, *asked),
-            )
-        public_distributions(answers, chosen)
-        return top
-
-    @property
-    def choices(self) -> int:
-        """How many tokens a step chooses among, end tokens aside: all, at most."""
-        wanted, size = self.writing.top_k_public, self.model.vocabulary_size
-        return min(each for each in (wanted, size) if each is not None)
-
-    def check(self) -> None:
-        """Refuse what is no model, and all tokens of one that does not count them."""
-        if not isinstance(self.model, NextTokenModel):
-            raise InvalidParameterError(
-                f"model must be a NextTokenModel, not {type(self.model).__name__}: a "
-                "model that tells the next token's probabilities. Use "
-                "few_shot.OpenAICompatibleNextToken or few_shot.TransformersNextToken; "
-                "a model of your own subclasses few_shot.NextTokenModel."
-            )
-        if self.writing.top_k_public is None and self.model.vocabulary_size is None:
-            raise InvalidParameterError(
-                "This model does not say how many tokens it has: give top_k_public=."
-            )
-
-    def _checked(self, prompts: list[TokenPrompt], top: Any) -> list[Tokens]:
-        size = self.model.vocabulary_size
-        found = [np.asarray(tokens) for tokens in top]
-        if len(found) != len(prompts):
-            raise PublicCallError("The model did not answer every public prompt.")
-        for tokens in found:
-            if tokens.dtype.kind not in "iu" or len(set(tokens.tolist())) != (
-                self.choices
-            ):
-                raise PublicCallError(
-                    "The model tells fewer different tokens than top_k_public asks "
-                    "for: give a smaller one, or let the server tell more."
-                )
-            if tokens.min() < 0 or (size is not None and tokens.max() >= size):
-                raise PublicCallError("The model names tokens that it does not have.")
-        return [tokens.astype(np.int64) for tokens in found]
-
-
-@contextmanager
-def _public_call() -> Iterator[None]:
-    """Raise whatever a model raises on public prompts as an error of ours."""
-    failed = ""
-    try:
-        yield
-    except DPError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a model of somebody else's
-        failed = type(error).__name__
-    if failed:
-        raise PublicCallError(
-            f"The model failed on a prompt without records: {failed}."
-        )
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -145,47 +34,110 @@ class Vocabulary:
     places: NDArray[np.int64]
 
 
-def public_prompts(
-    prompting: FewShotPrompting, drafts: Sequence[Draft]
-) -> list[TokenPrompt]:
-    """Return the drafts' prompts without records."""
-    return [draft.prompt(prompting.public(draft.label)) for draft in drafts]
+@contextmanager
+def public_call(doing: str) -> Iterator[None]:
+    """Raise whatever a model raises on public text as an error of ours."""
+    failed = ""
+    try:
+        yield
+    except DPError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a model of somebody else's
+        failed = type(error).__name__
+    if failed:
+        raise PublicCallError(f"The model could not {doing}: {failed}.")
+
+
+def check_model(model: Any, top_k_public: int | None) -> None:
+    """Refuse what is no model, and all tokens of one that does not count them."""
+    if not isinstance(model, NextTokenModel):
+        raise InvalidParameterError(
+            f"model must be a NextTokenModel, not {type(model).__name__}: a model that "
+            "tells the next token's probabilities. Use "
+            "few_shot.OpenAICompatibleNextToken or few_shot.TransformersNextToken; a "
+            "model of your own subclasses few_shot.NextTokenModel."
+        )
+    if top_k_public is None and model.vocabulary_size is None:
+        raise InvalidParameterError(
+            "This model does not say how many tokens it has: give top_k_public=."
+        )
+
+
+def choices(model: NextTokenModel, top_k_public: int | None) -> int:
+    """Return how many tokens a step chooses among, end tokens aside: all, at most."""
+    sizes = (top_k_public, model.vocabulary_size)
+    return min(size for size in sizes if size is not None)
 
 
 def vocabularies(
-    model: NextTokenModel, drafts: Sequence[Draft], top: Sequence[Tokens] | None
+    model: NextTokenModel,
+    prompts: Sequence[TokenPrompt],
+    top_k_public: int | None,
 ) -> list[Vocabulary]:
-    """Return each draft's public tokens.
+    """Ask for the likeliest tokens after public prompts: what a step chooses among.
 
-    An example may always end, whether an end is among the likeliest tokens (`top`, None
-    for all tokens) or not; but not before its first token.
+    An example may always end, whether an end is among the likeliest tokens or not; but
+    not before its first token.
+
+    Raises:
+        PublicCallError: If the model fails, or names what can't be tokens.
     """
+    wanted = choices(model, top_k_public)
+    if top_k_public is None:
+        everything = np.arange(wanted)
+        return [_vocabulary(model, prompt, None, everything) for prompt in prompts]
+    with public_call("answer a prompt without records"):
+        top = [np.asarray(one) for one in model.top_tokens(prompts, wanted)]
+    if len(top) != len(prompts):
+        raise PublicCallError("The model did not answer every public prompt.")
+    size = model.vocabulary_size
     ends = np.array(sorted(model.end_tokens), np.int64)
-    found = []
-    for place, draft in enumerate(drafts):
-        if top is None:
-            asked, tokens = None, np.arange(model.vocabulary_size or 0)
-        else:
-            tokens = np.concatenate([top[place], ends[~np.isin(ends, top[place])]])
-            asked = tokens
-        size = len(tokens)
-        places = np.arange(size)
-        if not draft.tokens:
-            may = ~np.isin(tokens, ends)
-            if may.any():
-                tokens, places = tokens[may], places[may]
-        found.append(Vocabulary(asked, size, tokens, places))
-    return found
+    result = []
+    for prompt, likely in zip(prompts, top, strict=True):
+        if likely.dtype.kind not in "iu" or len(set(likely.tolist())) != wanted:
+            raise PublicCallError(
+                "The model tells fewer different tokens than top_k_public asks for: "
+                "give a smaller one, or let the server tell more."
+            )
+        if likely.min() < 0 or (size is not None and likely.max() >= size):
+            raise PublicCallError("The model names tokens that it does not have.")
+        tokens = np.concatenate([likely.astype(np.int64), ends[~np.isin(ends, likely)]])
+        result.append(_vocabulary(model, prompt, tokens, tokens))
+    return result
 
 
-def public_distributions(
-    answers: Any, chosen: Sequence[Vocabulary]
-) -> list[NDArray[np.float64]]:
-    """Return what a model says of the public tokens after the public prompts.
+def _vocabulary(
+    model: NextTokenModel, prompt: TokenPrompt, asked: Tokens | None, tokens: Tokens
+) -> Vocabulary:
+    places = np.arange(len(tokens))
+    if not prompt.generated:
+        goes_on = ~np.isin(tokens, sorted(model.end_tokens))
+        places = places[goes_on] if goes_on.any() else places
+    return Vocabulary(asked, len(tokens), tokens[places], places)
 
-    Anything but an answer to each that can be is a `PublicCallError`.
+
+def ask_public(
+    model: NextTokenModel,
+    prompts: Sequence[TokenPrompt],
+    chosen: Sequence[Vocabulary],
+) -> list[Floats]:
+    """Return the model's distributions over the public tokens after public prompts.
+
+    No private prompt is in this call: what it says is the same bits with and without
+    anybody's records.
     """
-    rows: list[NDArray[np.float64]] = []
+    with public_call("answer a prompt without records"):
+        answers = model.log_probabilities(prompts, [each.asked for each in chosen])
+    return public_distributions(answers, chosen)
+
+
+def public_distributions(answers: Any, chosen: Sequence[Vocabulary]) -> list[Floats]:
+    """Return what answers to public prompts say of the public tokens.
+
+    Raises:
+        PublicCallError: If they are anything but an answer to each that can be.
+    """
+    rows: list[Floats] = []
     with suppress(TypeError):
         for answer, vocabulary in zip(answers, chosen, strict=False):
             if answer is None or len(answer) != vocabulary.size:

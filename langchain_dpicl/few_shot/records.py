@@ -12,236 +12,153 @@ Privacy:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from numbers import Number
-from typing import Any, NoReturn
+from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.common.inferred import warn_inferred
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.few_shot.prompts import LABEL
+from langchain_dpicl.few_shot.terms import GenerationTerms
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.mechanisms.random import SecureRandom
-from langchain_dpicl.sealed import Hidden
 
-LABEL, UNIT = "label", "unit"
-"""Where a document of ours keeps its label, and its unit's id."""
+TEXT, UNIT = "text", "unit"
+
+Records = dict[str, list[Document]]
+"""Each label's documents, whose metadata holds label and unit. Private."""
 
 
-@dataclass(frozen=True)
-class RecordFields:
-    """The fields, or metadata keys, of a record's text, label and unit id.
+def read_records(records: Any, terms: GenerationTerms) -> Records:
+    """Take mappings or `Document`s, each under its label.
 
-    The text of a `Document` is its content. Without a unit, each record is one.
+    A unit stands under one label alone: the one that most of its records have, the
+    first such in the order of the labels. Its other records take no part.
+
+    Raises:
+        InvalidParameterError: If something is no record, or its label is not among the
+            labels.
+        UnitError: If a record has no usable unit id, or there is no record and no
+            declared size. No message holds anything of a record but its place.
     """
-
-    text: str
-    label: str
-    unit: str | None
-
-    def check(self) -> RecordFields:
-        """Return the fields; raise `InvalidParameterError` if they are no names."""
-        named = {"text_key": self.text, "label_key": self.label}
-        if self.unit is not None:
-            named["unit_key"] = self.unit
-        for name, value in named.items():
-            if not isinstance(value, str) or not value.strip():
-                raise InvalidParameterError(f"{name} must be the name of a field.")
-        if len(set(named.values())) < len(named):
-            raise InvalidParameterError(
-                f"{', '.join(named)} must name fields that are not the same."
-            )
-        return self
-
-    @property
-    def described(self) -> str:
-        """The protected unit in words, for the record."""
-        if self.unit is None:
-            return "one record"
-        return f"all records with the same {self.unit!r}"
-
-
-@dataclass(frozen=True, repr=False)
-class PrivateRecords:
-    """Records of a generation, by label. Private; the repr tells nothing of them.
-
-    Attributes:
-        by_label: Each label's documents, whose metadata holds `UNIT` and `LABEL`.
-        sizes: Each label's number of units.
-    """
-
-    by_label: dict[str, list[Document]]
-    sizes: dict[str, int]
-
-    @classmethod
-    def read(
-        cls,
-        records: Iterable[Any],
-        labels: Sequence[str],
-        fields: RecordFields,
-    ) -> PrivateRecords:
-        """Take mappings or `Document`s, each under its label.
-
-        A unit stands under one label alone: the one that most of its records have, the
-        first such in the order of `labels`. Its other records take no part.
-
-        Raises:
-            InvalidParameterError: If something is no record, or its label is not among
-                the labels.
-            UnitError: If a record has no usable unit id, or there is no record. No
-                message holds anything of a record but its place.
-        """
-        taken = _documents(records, fields)
-        known = set(labels)
-        for place, document in enumerate(taken):
-            if document.metadata[LABEL] not in known:
-                raise InvalidParameterError(
-                    f"records[{place}] has a label that is not in labels. The list of "
-                    "labels is public and is given, never taken from the records: add "
-                    "the label, or leave such records out."
-                )
-        by_label: dict[str, list[Document]] = {label: [] for label in labels}
-        for document in _with_one_label(taken, labels):
-            by_label[document.metadata[LABEL]].append(document)
-        return cls._of(by_label)
-
-    @classmethod
-    def _of(cls, by_label: dict[str, list[Document]]) -> PrivateRecords:
-        sizes = {
-            label: len({document.metadata[UNIT] for document in documents})
-            for label, documents in by_label.items()
-        }
-        return cls(by_label, sizes)
-
-    def __repr__(self) -> str:
-        return "PrivateRecords(<hidden>)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Private records are not pickled.")
-
-    def require_enough(self, n_groups: int, declared: Mapping[str, int] | None) -> None:
-        """Refuse labels with fewer units than there are groups.
-
-        Only declared sizes are looked at where there are any. A size that was counted
-        is in the message, as it is published anyway.
-        """
-        for label, size in (declared or self.sizes).items():
-            if size < n_groups:
-                raise UnitError(
-                    f"Label {label!r} has {size} units and n_groups is {n_groups}: "
-                    "some groups could never hold anybody. Bring more records of it, "
-                    "ask for fewer groups, or leave the label out."
-                )
-
-    def source(
-        self,
-        label: str,
-        *,
-        n_groups: int,
-        sampling_rate: float,
-        records_per_unit: int,
-        declared: int | None,
-        random: SecureRandom | None,
-    ) -> SampledGroups:
-        """Return what draws one label's groups, afresh for every token."""
-        return SampledGroups.from_documents(
-            self.by_label[label],
-            unit_key=UNIT,
-            n_groups=n_groups,
-            sampling_rate=sampling_rate,
-            docs_per_unit=records_per_unit,
-            n_units=declared,
-            random=random,
-        )
-
-
-def _documents(records: Any, fields: RecordFields) -> list[Document]:
-    taken = [
-        _document(record, fields, place)
-        for place, record in enumerate(_listed(records, fields))
-    ]
-    if not taken:
-        raise UnitError("There are no records to generate from.")
-    return taken
-
-
-def _listed(records: Any, fields: RecordFields) -> list[Any]:
-    if hasattr(records, "columns") and hasattr(records, "to_dict"):
-        # A pandas DataFrame, which would be iterated over by its columns' names.
-        if fields.unit in records.columns:
-            warn_inferred(Hidden(records), "pandas", {str(fields.unit): ()})
-        return list(records.to_dict("records"))
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
         raise InvalidParameterError(
-            "records must be a list of mappings or Documents, not "
-            f"{type(records).__name__}."
+            "records must be mappings or Documents, not "
+            f"{type(records).__name__}; None writes examples without records."
         )
-    return list(records)
+    documents = [_document(one, place, terms) for place, one in enumerate(records)]
+    if not documents and terms.sizes is None:  # Else their number is private.
+        raise UnitError("There are no records to generate from.")
+    order = {label: place for place, label in enumerate(terms.labels)}
+    held: dict[str, Counter[str]] = {}
+    for document in documents:
+        unit, label = document.metadata[UNIT], document.metadata[LABEL]
+        held.setdefault(unit, Counter())[label] += 1
+    chosen = {
+        unit: min(labels, key=lambda label: (-labels[label], order[label]))
+        for unit, labels in held.items()
+    }
+    by_label: Records = {label: [] for label in terms.labels}
+    for document in documents:
+        label = document.metadata[LABEL]
+        if label == chosen[document.metadata[UNIT]]:
+            by_label[label].append(document)
+    return by_label
 
 
-def _document(record: Any, fields: RecordFields, place: int) -> Document:
-    found: dict[Any, Any]
+def counted(records: Records) -> dict[str, int]:
+    """Return each label's number of units."""
+    return {
+        label: len({document.metadata[UNIT] for document in documents})
+        for label, documents in records.items()
+    }
+
+
+def require_enough(records: Records, terms: GenerationTerms) -> None:
+    """Refuse labels with fewer units than there are groups.
+
+    Only declared sizes are looked at where there are any. A size that was counted is in
+    the message, as it is published anyway.
+    """
+    for label, size in (terms.declared or counted(records)).items():
+        if size < terms.n_groups:
+            raise UnitError(
+                f"Label {label!r} has {size} units and n_groups is {terms.n_groups}: "
+                "some groups could never hold anybody. Bring more records of it, ask "
+                "for fewer groups, or leave the label out."
+            )
+
+
+def sources(
+    records: Records, terms: GenerationTerms, rates: Mapping[str, float]
+) -> dict[str, SampledGroups]:
+    """Return what draws each label's groups, afresh for every token.
+
+    A sample holds one record of a unit, a fresh random one.
+    """
+    # More units than the declared are no reason to refuse, nor are fewer.
+    sizes = terms.declared or counted(records)
+    return {
+        label: SampledGroups.from_documents(
+            records[label],
+            unit_key=UNIT,
+            n_groups=terms.n_groups,
+            sampling_rate=rates[label],
+            docs_per_unit=1,
+            n_units=sizes[label],
+        )
+        for label in terms.labels
+    }
+
+
+def _document(record: Any, place: int, terms: GenerationTerms) -> Document:
     if isinstance(record, Document):
-        found = {**record.metadata, fields.text: record.page_content}
+        fields = {**record.metadata, TEXT: record.page_content}
     elif isinstance(record, Mapping):
-        found = dict(record)
+        fields = dict(record)
     else:
         raise InvalidParameterError(
             f"records[{place}] is a {type(record).__name__}, not a mapping or Document."
         )
-    for field in (fields.text, fields.label):
-        held = found.get(field)
-        if isinstance(held, str) and held.strip():
+    for name in (TEXT, LABEL):
+        value = fields.get(name)
+        if isinstance(value, str) and value.strip():
             continue
-        if isinstance(held, Number):
+        if isinstance(value, Number):
             raise InvalidParameterError(
-                f"records[{place}] holds a number under {field!r}: write what it "
+                f"records[{place}] holds a number under {name!r}: write what it "
                 "stands for in its place, since the model reads it."
             )
         raise InvalidParameterError(
-            f"records[{place}] has no text under {field!r}. Name the fields with "
-            "text_key= and label_key=, or leave such records out."
+            f"records[{place}] has no text under {name!r}. Rename the fields, or leave "
+            "such records out."
         )
-    return Document(
-        page_content=found[fields.text],
-        metadata={LABEL: found[fields.label], UNIT: _unit(found, fields, place)},
-    )
+    if fields[LABEL] not in terms.labels:
+        raise InvalidParameterError(
+            f"records[{place}] has a label that is not in labels. The list of labels "
+            "is public and is given, never taken from the records: add the label, or "
+            "leave such records out."
+        )
+    unit = _unit(fields, place, terms.unit_key)
+    return Document(fields[TEXT], metadata={LABEL: fields[LABEL], UNIT: unit})
 
 
-def _unit(found: dict[Any, Any], fields: RecordFields, place: int) -> str:
-    if fields.unit is None:
-        if set(found) - {fields.text, fields.label}:
+def _unit(fields: Mapping[Any, Any], place: int, unit_key: str | None) -> str:
+    if unit_key is None:
+        if set(fields) - {TEXT, LABEL}:
             raise UnitError(
-                f"records[{place}] has more fields than {fields.text!r} and "
-                f"{fields.label!r}, so records may have people in common. Name the "
-                "field that says whose each record is with unit_key=. If every record "
-                "is a person of its own, pass records of these two fields alone."
+                f"records[{place}] has more fields than {TEXT!r} and {LABEL!r}, so "
+                "records may have people in common. Name the field that says whose "
+                "each record is with unit_key=. If every record is a person of its "
+                "own, pass records of these two fields alone."
             )
         return str(place)
-    unit = canonical_unit_id(found.get(fields.unit))
+    unit = canonical_unit_id(fields.get(unit_key))
     if unit is None:
         raise UnitError(
-            f"records[{place}] has no usable unit id under {fields.unit!r}: a "
-            "non-empty string or an integer. A record without an id cannot count as a "
-            "unit of its own."
+            f"records[{place}] has no usable unit id under {unit_key!r}: a non-empty "
+            "string or an integer. A record without an id cannot count as a unit of "
+            "its own."
         )
     return unit
-
-
-def _with_one_label(documents: list[Document], labels: Sequence[str]) -> list[Document]:
-    order = {label: -place for place, label in enumerate(labels)}
-    counts: dict[str, Counter[str]] = {}
-    for document in documents:
-        unit, label = document.metadata[UNIT], document.metadata[LABEL]
-        counts.setdefault(unit, Counter())[label] += 1
-    chosen = {
-        unit: max(held, key=lambda label: (held[label], order[label]))
-        for unit, held in counts.items()
-    }
-    return [
-        document
-        for document in documents
-        if document.metadata[LABEL] == chosen[document.metadata[UNIT]]
-    ]

@@ -11,17 +11,18 @@ changes one slot, from any documents to any (`REPLACE`).
 A global top-k of the corpus, split into groups afterwards, is not offered: removing
 one unit lets another document in and can move every later one.
 
-`RetrievedGroups` holds its records itself, or draws from an existing vector store
-(`from_vectorstore`; the adapters are in `groups.stores`).
+`RetrievedGroups` holds its records itself, or reads an existing vector store out
+(`readers`); `postgres.PostgresGroups` searches inside a database.
 
-`RetrievedGroups` with a threshold can charge each eligible unit, and nobody else, as
-per-unit accounts need: eligibility depends on the unit's own documents.
+Groups that retrieve by a threshold can charge each eligible unit, and nobody else, as
+per-unit accounts need: eligibility depends on the unit's own documents
+(`charging_units`).
 """
 
 from __future__ import annotations
 
 from langchain_dpicl.common.units import Collect
-from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.base import GroupSource, charging_units
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.units import shard_of, shards_of
@@ -31,6 +32,7 @@ __all__ = [
     "GroupSource",
     "RetrievedGroups",
     "SampledGroups",
+    "charging_units",
     "shard_of",
     "shards_of",
 ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
@@ -15,28 +13,48 @@ from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.filtering import UnitFilter
-from langchain_dpicl.groups.terms import describe_source
+from langchain_dpicl.groups.filtering import RecordFilter, narrowed
+from langchain_dpicl.groups.terms import RetrievalTerms, Terms, describe_source
 from langchain_dpicl.mechanisms.random import SecureRandom, current
-from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 
-class GroupSource(ABC):
+class HoldsRecords:
+    """Base of objects that hold private records.
+
+    A repr names the class alone, a copy is the object itself, and a pickle is refused.
+    """
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<hidden>)"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} holds private records and cannot be pickled. "
+            "Build it in each process, or use save(path) and load(path, embedding) "
+            "where the source offers them."
+        )
+
+
+class GroupSource(HoldsRecords, ABC):
     """Turns a public question into slots, each a list of private documents.
 
     Not a `Runnable` and not a `BaseRetriever`: those publish what they return to
     callbacks and tracers, and the slots are private. Only the chain (and a test) may
     look at them.
 
-    A draw has two halves. `prepare` is the public half: it looks at the question
-    alone, and the chain calls it *before* the charge, so that an embedding server
-    that is down costs no budget. `draw_prepared` is the private half: it touches
-    records, and the chain calls it after the charge.
+    A draw has two halves, both blocking. `prepare` is the public half: it looks at the
+    question alone, and the chain calls it *before* the charge, so that an embedding
+    server that is down costs no budget. `draw_prepared` is the private half: it
+    touches records, and the chain calls it after the charge.
 
-    Under a per-unit account the chain gives `draw_prepared` a `collect`, and the
-    source charges every eligible unit with it; see `charges_units`. Without a per-unit
-    account it passes none, so a source that cannot charge units may leave the argument
-    out of its signature.
+    No property of a source promises that it can charge units one by one: see
+    `charging_units`.
 
     Privacy:
         For two corpora that differ by all documents of one unit, the slots differ as
@@ -78,20 +96,6 @@ class GroupSource(ABC):
         return 1.0
 
     @property
-    def charges_units(self) -> bool:
-        """Whether a draw can charge each unit that takes part, and nobody else.
-
-        Privacy:
-            True is a promise. Whether a unit is eligible is a function of its own
-            documents, the question, public parameters and what was released before,
-            of nothing else. Every eligible unit is asked to pay, also one that a cap
-            then leaves out. A unit that does not pay changes nothing in the slots.
-            Membership in a ranked list is no such function: a unit that was compared
-            and not ranked would not be charged.
-        """
-        return False
-
-    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
@@ -107,10 +111,6 @@ class GroupSource(ABC):
             InvalidParameterError: If the question or its embedding cannot be used.
         """
 
-    async def aprepare(self, question: str) -> Any:
-        """Do the public half of a draw; the async twin of `prepare`."""
-        return await asyncio.to_thread(self.prepare, question)
-
     @abstractmethod
     def draw_prepared(
         self, prepared: Any, *, collect: Collect | None = None
@@ -119,71 +119,41 @@ class GroupSource(ABC):
 
         Args:
             prepared: What `prepare` returned for the question.
-            collect: Charges units, under a per-unit account. It is called once for
-                a draw, with all eligible units. Units that do not pay are left out, as
-                if not in the corpus. None: every unit may take part.
-
-        Raises:
-            InvalidParameterError: If a source that cannot charge gets a `collect`.
+            collect: Charges units, under a per-unit account; only a source that
+                `charging_units` accepts gets one. It is called once for a draw, with
+                all eligible units. Units that do not pay are left out, as if not in
+                the corpus. None: every unit may take part.
         """
 
-    async def adraw_prepared(
-        self, prepared: Any, *, collect: Collect | None = None
-    ) -> list[list[Document]]:
-        """Do the private half of a draw; the async twin of `draw_prepared`."""
-        # A source that charges no units may lack the argument.
-        given = {} if collect is None else {"collect": collect}
-        return await asyncio.to_thread(
-            partial(self.draw_prepared, prepared, **given),
-        )
-
-    def where(self, filter: Mapping[str, Any] | UnitFilter) -> GroupSource:  # noqa: A002, ARG002  # what LangChain's stores call it
-        """Return these groups for only the units that match a filter.
+    def where(
+        self,
+        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002, ARG002  # what LangChain's stores call it
+        **values: Any,  # noqa: ARG002
+    ) -> GroupSource:
+        """Return these groups for only the records that match a filter.
 
         Args:
             filter: For each metadata key the value that matches, or a list of them:
-                `{"ward": "3"}`. A unit matches if all its records have the key and
-                agree on the value, for every key. Texts and integers are compared as
-                unit ids are. It is public.
+                `{"ward": "3"}`. It is public.
+            **values: The same as keywords: `groups.where(ward="3")`.
 
         Raises:
-            InvalidParameterError: If it is no such mapping, or this kind of source
-                can't leave units out.
+            InvalidParameterError: If it is no filter, or this kind of source can't
+                leave records out.
 
         Privacy:
-            The relation and the charge stay those of the whole corpus; see
+            A record that does not match is as if it were not in the corpus. The
+            relation and the charge stay those of the whole corpus; see
             `groups.filtering`.
         """
         raise InvalidParameterError(
-            f"{type(self).__name__} can't be limited to some units. Use "
+            f"{type(self).__name__} can't be limited to some records. Use "
             "RetrievedGroups or SampledGroups."
         )
 
     def draw(self, question: str) -> list[list[Document]]:
         """Return the slots for a question; private, for the chain and for tests."""
-        return result(self._draw(question))
-
-    async def adraw(self, question: str) -> list[list[Document]]:
-        """Return the slots for a question; the async twin of `draw`."""
-        return await aresult(self._draw(question))
-
-    def _draw(self, question: str) -> Flow[list[list[Document]]]:
-        prepared = yield Do(
-            partial(self.prepare, question), partial(self.aprepare, question)
-        )
-        slots: list[list[Document]] = yield Do(
-            partial(self.draw_prepared, prepared),
-            partial(self.adraw_prepared, prepared),
-        )
-        return slots
-
-    def _check_charging(self, collect: Collect | None) -> None:
-        if collect is not None and not self.charges_units:
-            raise InvalidParameterError(
-                f"This {type(self).__name__} cannot charge units one by one: who is "
-                "in a slot depends on other units or on chance. Use RetrievedGroups "
-                "with a score_threshold, or an account of the whole corpus."
-            )
+        return self.draw_prepared(self.prepare(question))
 
     def __repr__(self) -> str:
         # A runnable that cannot be serialized is dumped into traces with its repr,
@@ -195,31 +165,35 @@ class GroupSource(ABC):
         )
         return f"{type(self).__name__}({terms})"
 
-    def __copy__(self) -> Self:
-        # Pydantic copies the chain's fields; records and locks stay where they are.
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} holds private records and cannot be pickled. "
-            "Build it in each process, or use save(path) and load(path, embedding) "
-            "where the source offers them."
-        )
-
 
 class TermedSource(Frozen, GroupSource):
     """A source whose public properties follow from its terms.
 
-    A subclass sets `_terms` and `_random` when it is made, and `_only` where it can
-    leave units out.
+    A subclass sets `_terms`, `_random` and `_only` when it is made. It embeds the
+    question in `prepare`; in `draw_prepared` it lists the eligible units where they pay
+    (`collect`), samples those who paid, and searches the records of these units alone.
+
+    Privacy:
+        A search keeps three rules, without which the relation `REPLACE` does not hold.
+
+        *A shard is a function of itself.* Its slot depends on the matching records of
+        the given units of that shard, the question and public parameters, to the bit:
+        exact scores, or an approximate index that was built from that shard alone. A
+        record that does not match, and a unit that did not pay or is not sampled, leave
+        no trace in their own shard either: no place, no tie, no rounding. Equal scores
+        are put in an order of keyed digests, never of insertion.
+
+        *Eligibility is a unit's own.* A unit is eligible if a record of its own matches
+        the filter and reaches the threshold, exactly: an asker can put a threshold on
+        the edge.
+
+        *One moment.* Who pays and what is searched come from the same records; or the
+        second of two looks sees no unit that did not pay.
     """
 
-    _terms: Any
+    _terms: Terms
     _random: SecureRandom | None
-    _only: UnitFilter | None = None
+    _only: RecordFilter | None = None
 
     @property
     def _source(self) -> SecureRandom:
@@ -229,30 +203,80 @@ class TermedSource(Frozen, GroupSource):
     @property
     def relation(self) -> Relation:
         """How one unit more or less changes the slots; derived, never chosen."""
-        relation: Relation = self._terms.relation
-        return relation
+        return self._terms.relation
 
     @property
     def n_groups(self) -> int:
         """Public slot count: the number of model calls that the chain pads to."""
-        n_groups: int = self._terms.n_groups
-        return n_groups
+        return self._terms.n_groups
 
     @property
     def unit_key(self) -> str:
         """The metadata key that holds the unit id."""
-        unit_key: str = self._terms.unit_key
-        return unit_key
+        return self._terms.unit_key
+
+    @property
+    def sampling_rate(self) -> float:
+        """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
+        return self._terms.sampling_rate
 
     @property
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
-        found = {**self._terms.description(), "random": describe_source(self._source)}
+        public = {
+            **self._terms.description(),
+            "random": describe_source(self._source),
+        }
         if self._only is not None:
-            found["filter"] = self._only.description()
-        return found
+            public["filter"] = self._only.description()
+        return public
 
-    def _narrowed(self, given: Mapping[str, Any] | UnitFilter) -> UnitFilter:
-        """Return these groups' own filter and another one together."""
-        only = UnitFilter.of(given)
-        return only if self._only is None else self._only.also(only)
+    def _narrowed(self, given: Any, **values: Any) -> RecordFilter:
+        """Return these groups' own filter and that of `where` together."""
+        return narrowed(self._only, given, values)
+
+    def _check_charging(self, collect: Collect | None) -> None:
+        """Refuse a `collect` where units can't be charged one by one."""
+        if collect is not None and not charging_units(self):
+            raise InvalidParameterError(
+                f"This {type(self).__name__} cannot charge units one by one: who is in "
+                "a slot depends on other units or on chance. Use RetrievedGroups with "
+                "a score_threshold, or an account of the whole corpus."
+            )
+
+
+def charging_units(source: GroupSource) -> bool:
+    """Return whether a draw of a source can charge each unit that takes part.
+
+    It can where the source is this package's own and retrieves by a public threshold.
+    No source of another package can say so of itself: a subclass of ours can't either.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> from langchain_dpicl import SampledGroups
+        >>> charging_units(
+        ...     SampledGroups.from_documents(
+        ...         [Document("a note", metadata={"id": 1})],
+        ...         unit_key="id",
+        ...         n_groups=1,
+        ...         sampling_rate=0.5,
+        ...     )
+        ... )
+        False
+
+    Privacy:
+        A per-unit account needs four things of a source. Whether a unit is eligible is
+        a function of its own records, the question, public parameters and what was
+        released before, of nothing else. Every eligible unit is asked to pay, in one
+        `collect`, also one that finds no room in its slot or is not sampled. A unit
+        that does not pay changes nothing in the slots: it is left out before anything
+        is ranked. Membership in a ranked list is no such function: a unit that was
+        compared and not ranked would not be charged.
+    """
+    is_ours = type(source).__module__.startswith(f"{__package__}.")
+    terms = source._terms if isinstance(source, TermedSource) else None  # noqa: SLF001
+    return (
+        is_ours
+        and isinstance(terms, RetrievalTerms)
+        and terms.score_threshold is not None
+    )

@@ -1,10 +1,10 @@
-"""Groups by retrieval, on an embedded exact index or a vector store."""
+"""Groups by retrieval: each shard is searched alone for its own best records."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.documents import Document
@@ -12,29 +12,69 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 from typing_extensions import Self
 
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
-from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.columns import ColumnNames
-from langchain_dpicl.groups.drawing import PreparedQuestion, RetrievingSource
-from langchain_dpicl.groups.filtering import UnitFilter
-from langchain_dpicl.groups.ingest import check_embedding
-from langchain_dpicl.groups.records import (
-    EmbeddedRecords,
-    FollowedRecords,
-    Records,
+from langchain_dpicl.common.units import Collect, canonical_unit_id
+from langchain_dpicl.embedding_calls import embed_question
+from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.groups import readers, saved
+from langchain_dpicl.groups.base import TermedSource
+from langchain_dpicl.groups.filtering import RecordFilter
+from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
+from langchain_dpicl.groups.ingest import (
+    ColumnNames,
+    Rows,
+    check_embedding,
+    check_question,
+    embed_documents,
+    read_columns,
+    take_documents,
+    unit_question,
 )
-from langchain_dpicl.groups.sampling import rate_for
-from langchain_dpicl.groups.search import ShardSearch
-from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
-from langchain_dpicl.groups.stores.opening import open_records
-from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.groups.readers import VectorReader
+from langchain_dpicl.groups.records import Records, rows_of
+from langchain_dpicl.groups.sampling import poisson_sample
+from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
+from langchain_dpicl.groups.units import check_salt, new_salt
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
-from langchain_dpicl.release.flow import Do, Flow, aresult, result
+
+
+def draw_slots(
+    index: ShardIndex,
+    question: PreparedQuestion,
+    *,
+    collect: Collect | None,
+    random: SecureRandom,
+) -> list[list[Document]]:
+    """Return the slots of a draw.
+
+    Privacy:
+        Relation: see `Terms.relation`, for the corpus of the units that paid. With a
+        `collect`, eligibility to pay is a function of the unit's own records, the
+        question, its filter and the threshold. All eligible units are asked, in one
+        call and in the order of their ids, before anything is ranked or sampled. The
+        slots are then made of the payers' records alone. A unit that can't pay
+        therefore changes nothing, and one that can has paid for the one slot that it
+        changes. The sample is drawn for this draw alone, among those who paid, and the
+        search sees nobody else; see `groups.sampling`.
+    """
+    rate = question.terms.sampling_rate
+    if collect is None and rate == 1:
+        return index.search(question)
+    if collect is None:
+        units = index.unit_ids()
+    else:
+        eligible = sorted(index.units(question))
+        paid = collect(eligible)
+        units = [unit for unit in eligible if unit in paid]
+    if rate < 1:
+        sample = poisson_sample(random, len(units), rate)
+        units = [units[place] for place in sample.tolist()]
+    return index.search(question, units)
 
 
 @hiding_in("documents", "embeddings", "vectorstore", "delete_unit", "refresh", "load")
-class RetrievedGroups(RetrievingSource):
+class RetrievedGroups(TermedSource):
     """Slots retrieved for a question; one unit changes one slot at most.
 
     Units are hashed to `n_groups` shards by a keyed hash of their id, and each shard is
@@ -42,7 +82,7 @@ class RetrievedGroups(RetrievingSource):
     `n_groups` slots, some of which may be empty.
 
     Scores are cosines, on their public scale from -1 to 1. With a `score_threshold` the
-    groups can charge each eligible unit alone (`charges_units`), as per-unit accounts
+    groups can charge each eligible unit alone (`charging_units`), as per-unit accounts
     need.
 
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
@@ -66,7 +106,7 @@ class RetrievedGroups(RetrievingSource):
 
     Privacy:
         Unit: what one value of `unit_key` names. Relation: derived, see
-        `RetrievalTerms.relation`. Nothing is released here; the slots are private.
+        `Terms.relation`. Nothing is released here; the slots are private.
         A vector must be a function of its own unit's texts, so a call of the embedding
         holds texts of one unit (`embedding_batch_size`); what a server does with its
         requests stays an assumption. With a `sampling_rate` the event is the
@@ -78,21 +118,12 @@ class RetrievedGroups(RetrievingSource):
         terms: RetrievalTerms,
         records: Records,
         random: SecureRandom | None = None,
-        only: UnitFilter | None = None,
+        only: RecordFilter | None = None,
     ) -> None:
-        self._terms = terms
+        self._terms: RetrievalTerms = terms
         self._records = records
         self._random = checked_source(random)
         self._only = only
-
-    @property
-    def _embedding(self) -> Embeddings:
-        return self._records.embedding
-
-    @property
-    def _index(self) -> ShardSearch:
-        index = self._records.index
-        return index if self._only is None else index.where(self._only)
 
     @classmethod
     def from_documents(  # noqa: PLR0913  # the contract's own signature
@@ -138,16 +169,20 @@ class RetrievedGroups(RetrievingSource):
             InvalidParameterError: If another argument, or a vector, cannot be used.
         """
         terms = RetrievalTerms(
-            unit_key,
-            n_groups,
-            docs_per_group,
-            score_threshold,
-            sampling_rate,
-        ).check()
-        steps = EmbeddedRecords.of(
-            documents, embedding, terms, embedding_batch_size, progress=progress
+            unit_key=unit_key,
+            n_groups=n_groups,
+            docs_per_group=docs_per_group,
+            score_threshold=score_threshold,
+            sampling_rate=sampling_rate,
         )
-        return cls(terms, result(steps), random)
+        check_embedding(embedding)
+        taken, unit_ids = take_documents(documents, unit_key)
+        check_enough_units(len(set(unit_ids)), n_groups)
+        size = embedding_batch_size
+        vectors = embed_documents(embedding, taken, unit_ids, size, progress=progress)
+        rows = vectors, taken, unit_ids
+        index = _index(terms, rows, salt=None, batch_size=size)
+        return cls(terms, Records(terms, embedding, index), random)
 
     @classmethod
     def from_embeddings(  # noqa: PLR0913  # as `from_documents`
@@ -218,30 +253,27 @@ class RetrievedGroups(RetrievingSource):
         Privacy:
             A vector must be a function of its own unit's texts: embed each text, or
             each unit's, in a call of its own, or with a model that computes texts of
-            one call apart. A row is read by itself; see `groups.columns`.
+            one call apart. A row is read by itself; see `groups.ingest`.
         """
         terms = RetrievalTerms(
-            unit_key,
-            n_groups,
-            docs_per_group,
-            score_threshold,
-            sampling_rate,
-        ).check()
-        metadata = None if metadata_columns is None else tuple(metadata_columns)
-        records = EmbeddedRecords.of_columns(
-            columns,
-            embedding,
-            terms,
-            ColumnNames(unit_key, text_column, vector_column, id_column, metadata),
-            salt=salt,
-            progress=progress,
+            unit_key=unit_key,
+            n_groups=n_groups,
+            docs_per_group=docs_per_group,
+            score_threshold=score_threshold,
+            sampling_rate=sampling_rate,
         )
-        return cls(terms, records, random)
+        check_embedding(embedding)
+        names = ColumnNames(
+            unit_key, text_column, vector_column, id_column, metadata_columns
+        )
+        rows = read_columns(columns, names, progress=progress)
+        index = _index(terms, rows, salt=salt)
+        return cls(terms, Records(terms, embedding, index), random)
 
     @classmethod
     def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
         cls,
-        store: VectorStore | ShardStore | VectorReader,
+        store: VectorStore | VectorReader,
         *,
         unit_key: str,
         n_groups: int,
@@ -250,70 +282,52 @@ class RetrievedGroups(RetrievingSource):
         sampling_rate: float = 1.0,
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
-        exact: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
-        """Draw from the records of an existing LangChain vector store.
+        """Read the records of a LangChain vector store out, and search them here.
 
-        `PGVectorStore` (with the unit id in a column of its own) searches by itself,
-        every shard exactly. LangChain's in-memory store, `Chroma` and Qdrant are read
-        out here, and the embedded exact index searches: what others write to them
-        later, deletions too, shows after `refresh`. For any other store, write a
-        `ShardStore` or a `VectorReader` (`langchain_dpicl.groups.stores`).
+        What others write to the store later, deletions too, shows after
+        `refresh(store)`. `save` the groups, and let workers `load` and follow them.
 
         Args:
-            store: The store, or an adapter of your own.
-            unit_key: The metadata key that holds the unit id.
-            n_groups: Public slot count: number of shards, and of model calls.
+            store: LangChain's in-memory store, `Chroma`, `PGVectorStore` or Qdrant; or
+                an object with the method of `groups.readers.VectorReader`.
+            unit_key: The metadata key that holds the unit id; see `from_documents`.
+            n_groups: See `from_documents`, as the parameters that follow.
             docs_per_group: Most documents in one slot.
-            score_threshold: See `from_documents`.
-            sampling_rate: See `from_documents`. An adapter that searches by itself and
-                has no `sampled` needs a `score_threshold`, too.
+            score_threshold: Least cosine of a document that counts.
+            sampling_rate: Probability with which a unit is searched at all.
             embedding: The embedding of the stored vectors; None: the store's own.
-            salt: 32 secret bytes, the key that sends units to shards. None: new random
-                ones for a store that is read out; bytes derived from the store's name
-                for one that searches by itself, so that all processes agree. Give your
-                own where outsiders can choose unit ids, and must not choose who shares
-                a shard; see `stores.live`.
-            exact: Search exactly, past an approximate index of all records, if the
-                store can; without `exact` a store with such an index is refused.
+            salt: 32 secret bytes; see `from_embeddings`.
             random: For tests; see `from_documents`.
 
         Returns:
-            The group source.
+            The group source. What is changed in it is not changed in the store.
 
         Raises:
-            UnsoundStoreError: If the store's index ties units together.
-            UnitError: If a record has no usable unit id, or there are fewer units
-                than groups.
+            UnsoundStoreError: If what the store returns depends on others or on chance.
+            UnitError: If a record has no usable unit id, or there are fewer units than
+                groups.
             InvalidParameterError: If another argument cannot be used, there is no
-                adapter for the store, or it holds vectors that cannot be compared.
-
-        Example:
-            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
-            >>> from langchain_core.vectorstores import InMemoryVectorStore
-            >>> store = InMemoryVectorStore(DeterministicFakeEmbedding(size=16))
-            >>> _ = store.add_texts(["a note"] * 9, [{"patient": i} for i in range(9)])
-            >>> groups = RetrievedGroups.from_vectorstore(
-            ...     store, unit_key="patient", n_groups=3
-            ... )
-            >>> groups.description["searched_by"], len(groups.draw("Any news?"))
-            ('embedded index', 3)
+                reader for the store, or it holds vectors that cannot be compared.
 
         Privacy:
-            What a store returns is checked before it is used: see `stores.checking`.
+            See `groups.readers`. Only the operator knows how the store's vectors were
+            made: each must be a function of its own unit's texts.
         """
         terms = RetrievalTerms(
-            unit_key,
-            n_groups,
-            docs_per_group,
-            score_threshold,
-            sampling_rate,
-        ).check()
-        records = open_records(
-            store, terms, embedding=embedding, salt=salt, exact=exact
+            unit_key=unit_key,
+            n_groups=n_groups,
+            docs_per_group=docs_per_group,
+            score_threshold=score_threshold,
+            sampling_rate=sampling_rate,
         )
-        return cls(terms, records, random)
+        embedding = check_embedding(
+            readers.embedding_of(store) if embedding is None else embedding
+        )
+        documents, vectors = readers.read_out(store)
+        index = _index(terms, rows_of(vectors, documents, unit_key), salt=salt)
+        return cls(terms, Records(terms, embedding, index), random)
 
     @staticmethod
     def rate_for(
@@ -333,37 +347,25 @@ class RetrievedGroups(RetrievingSource):
             >>> RetrievedGroups.rate_for(1600, n_groups=100)
             0.125
         """
-        return rate_for(people_per_question, n_groups, people_per_group)
+        people = parameters.positive("people_per_question", people_per_question)
+        groups = parameters.count(n_groups, "n_groups")
+        size = parameters.positive("people_per_group", people_per_group)
+        return min(1.0, groups * size / people)
 
-    def where(self, filter: Mapping[str, Any] | UnitFilter) -> Self:  # noqa: A002  # what LangChain's stores call it
-        """Return these groups for only the units that match; see `GroupSource.where`.
+    def where(
+        self,
+        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002  # what LangChain's stores call it
+        **values: Any,
+    ) -> Self:
+        """Return these groups for only the records that match; see `GroupSource.where`.
 
         Both share the records: what is added, deleted or saved through one of them is
         so for both, whether it matches or not.
 
         Raises:
-            InvalidParameterError: If the filter can't be used, or the records are in a
-                store that searches by itself and can't leave units out.
-
-        Example:
-            >>> from langchain_core.documents import Document
-            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
-            >>> notes = [
-            ...     Document("a note", metadata={"id": i, "ward": i % 2})
-            ...     for i in range(20)
-            ... ]
-            >>> groups = RetrievedGroups.from_documents(
-            ...     notes,
-            ...     DeterministicFakeEmbedding(size=16),
-            ...     unit_key="id",
-            ...     n_groups=2,
-            ... )
-            >>> drawn = groups.where({"ward": 1}).draw("Any news?")
-            >>> {note.metadata["ward"] for slot in drawn for note in slot}
-            {1}
+            InvalidParameterError: If the filter can't be used.
         """
-        only = self._narrowed(filter)
-        self._records.index.where(only)
+        only = self._narrowed(filter, **values)
         return type(self)(self._terms, self._records, self._random, only)
 
     @classmethod
@@ -402,15 +404,11 @@ class RetrievedGroups(RetrievingSource):
 
         Privacy:
             With `follow` a question reads the directory before it is charged, and a
-            release sees one revision; see `groups.records.FollowedRecords`.
+            release sees one revision; see `groups.records.Records`.
         """
         check_embedding(embedding)
-        terms, index, base = storage.load(path, memory_map=memory_map)
-        records = (
-            FollowedRecords(terms, embedding, index, base)
-            if follow
-            else EmbeddedRecords(terms.unit_key, embedding, index, base)
-        )
+        terms, index, base = saved.load(path, memory_map=memory_map)
+        records = Records(terms, embedding, index, base=base, follows=follow)
         return cls(terms, records, random)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -425,10 +423,10 @@ class RetrievedGroups(RetrievingSource):
 
         Raises:
             InvalidParameterError: If the place is taken, it was saved anew since these
-                groups were loaded from it, a document's metadata cannot be written as
-                JSON, or the records' store searches by itself.
+                groups were loaded from it, or a document's metadata cannot be written
+                as JSON.
         """
-        self._records.save(path, self._terms)
+        self._records.save(path)
 
     def add_documents(
         self,
@@ -437,87 +435,139 @@ class RetrievedGroups(RetrievingSource):
         embedding_batch_size: int | None = None,
         progress: bool = False,
     ) -> int:
-        """Embed and add documents, of new units or of known ones.
+        """Embed and add documents, of new units or of known ones; return how many.
 
-        A known unit's documents join its shard; nobody else moves. Groups over a
-        vector store write to the store, which embeds, and then `refresh`: add many
-        documents at once.
+        A known unit's documents join its shard; nobody else moves.
 
         Args:
             documents: The records.
-            embedding_batch_size: See `from_documents`; also how many documents share
-                a call of the store.
+            embedding_batch_size: See `from_documents`. The largest that was ever used
+                stands in the public description from then on.
             progress: Whether to draw a progress bar on standard error.
 
         Returns:
-            How many documents were added: all, or none if an error is raised. A store
-            may have taken a part.
+            How many documents were added: all, or none if an error is raised.
 
         Raises:
             UnitError: If a document has no usable unit id.
             InvalidParameterError: If a document's id is taken, the embedding returns
-                no vectors of the right dimension, or the store can't be written to.
+                no vectors of the right dimension, or these groups follow a saved index.
         """
-        return result(
-            self._records.add(documents, embedding_batch_size, progress=progress)
-        )
-
-    async def aadd_documents(
-        self,
-        documents: Iterable[Document],
-        *,
-        embedding_batch_size: int | None = None,
-        progress: bool = False,
-    ) -> int:
-        """Embed and add documents; the async twin of `add_documents`."""
-        return await aresult(
-            self._records.add(documents, embedding_batch_size, progress=progress)
-        )
+        size = embedding_batch_size
+        return self._records.add(documents, size, progress=progress)
 
     def delete_unit(self, unit_id: str | int) -> int:
-        """Delete a unit's documents, in the store too; return how many, at least 1.
+        """Delete a unit's documents; return how many, at least 1.
 
         Added again, the unit returns to the same shard.
 
         Raises:
             UnitError: If no document has that id, so that an erasure with a mistyped id
                 does not look successful. The id is not in the message.
+            InvalidParameterError: If these groups follow a saved index.
         """
         return self._records.delete_unit(canonical_unit_id(unit_id))
 
-    def refresh(self) -> None:
-        """Look again at what the vector store, or a followed directory, holds.
+    def refresh(self, store: VectorStore | VectorReader | None = None) -> None:
+        """Read a store out again, or look again at a followed directory.
 
-        A store that was read out is read again, and so is a saved index that these
-        groups follow, if it is another one now. In a store that searches by itself,
-        what others have added joins the corpus. No unit moves to another shard.
+        All records are replaced by what the store holds now. The salt stays, so that no
+        unit moves to another shard. To erase a person, delete their records in the
+        store first, and then here (`delete_unit`) or by reading the store again. Groups
+        that follow a directory take the change over after `save`.
+
+        Args:
+            store: The store, as in `from_vectorstore`; None for groups that follow a
+                saved index, which also look at it before each question.
 
         Raises:
             UnitError: If a record has no usable unit id. The groups stay as they were.
-            UnsoundStoreError: If the store has an index now that ties units together.
+            UnsoundStoreError: If what the store returns depends on others or on chance.
+            InvalidParameterError: If the store can't be read, or nothing can be read
+                again.
         """
-        self._records.refresh()
+        self._records.refresh(store)
 
-    async def arefresh(self) -> None:
-        """Read the vector store's contents again; the async twin of `refresh`."""
-        await asyncio.to_thread(self._records.refresh)
+    def prepare(self, question: str) -> PreparedQuestion:
+        """Embed the question; the public half of a draw.
 
-    def _preparing(self, question: str) -> Flow[PreparedQuestion]:
-        prepared = yield from super()._preparing(question)
+        Raises:
+            InvalidParameterError: If the question is not a text, or its vector is zero,
+                not finite, or of another dimension than the index.
+        """
+        vector = embed_question(self._embedding, check_question(question))
+        scaled = unit_question(vector, self._index.dimension)
         # Last, so that little time is left until the draw.
-        if self._records.follows:
-            yield Do(self.refresh, self.arefresh)
-        return prepared
+        self._records.follow()
+        return PreparedQuestion(scaled, self._terms, self._only)
+
+    def draw_prepared(
+        self, prepared: Any, *, collect: Collect | None = None
+    ) -> list[list[Document]]:
+        """Search; the private half of a draw.
+
+        `collect` is called once, with the ids of all eligible units in their own
+        order, also when there are none.
+
+        Returns:
+            `n_groups` slots, shard by shard, empty where nothing passes. The documents
+            are copies.
+
+        Raises:
+            InvalidParameterError: If `prepared` comes from elsewhere, or groups without
+                a threshold get a `collect`.
+        """
+        self._check_charging(collect)
+        # Read once: the whole draw sees one state, also while others write.
+        index = self._index
+        if (
+            not isinstance(prepared, PreparedQuestion)
+            or prepared.vector.shape != (1, index.dimension)
+            or prepared.terms != self._terms
+        ):
+            raise InvalidParameterError(
+                "Pass draw_prepared() the result of prepare(question) of these groups."
+            )
+        # A filter is that of these groups, for whichever the question was prepared.
+        question = replace(prepared, only=self._only)
+        return draw_slots(index, question, collect=collect, random=self._source)
 
     @property
-    def metadata_keys(self) -> frozenset[str] | None:
-        """Every key that any record's metadata has: for the operator.
+    def n_units(self) -> int:
+        """Number of units, private: for the operator alone."""
+        return self._index.n_units
 
-        None for a store that searches by itself.
-        """
-        return self._records.metadata_keys
+    @property
+    def metadata_keys(self) -> frozenset[str]:
+        """Every key that any record's metadata has: for the operator."""
+        return self._index.metadata_keys()
 
     @property
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
-        return {**super().description, **self._records.description}
+        size = self._index.batch_size
+        shared = {} if size is None else {"embedding_batch_size": size}
+        return {**super().description, **shared}
+
+    @property
+    def _embedding(self) -> Embeddings:
+        return self._records.embedding
+
+    @property
+    def _index(self) -> ShardIndex:
+        return self._records.index
+
+
+def _index(
+    terms: RetrievalTerms,
+    rows: Rows,
+    *,
+    salt: bytes | None,
+    batch_size: int | None = None,
+) -> ShardIndex:
+    """Return the first index of some groups, of enough units."""
+    salt = new_salt() if salt is None else check_salt(salt)
+    check_enough_units(len(set(rows[2])), terms.n_groups)
+    return ShardIndex.of(
+        *rows, n_shards=terms.n_groups, salt=salt, batch_size=batch_size
+    )

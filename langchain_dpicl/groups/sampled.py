@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
-from numpy.typing import NDArray
 from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import Collect, canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.base import TermedSource
-from langchain_dpicl.groups.filtering import UnitAttributes, UnitFilter
+from langchain_dpicl.groups.base import HoldsRecords, TermedSource
+from langchain_dpicl.groups.filtering import RecordFilter
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
     shallow_copy,
     take_documents,
 )
-from langchain_dpicl.groups.selection import deal, poisson_sample
+from langchain_dpicl.groups.sampling import deal, poisson_sample
 from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
@@ -55,27 +52,23 @@ class SampledGroups(TermedSource):
 
     Privacy:
         Unit: what one value of `unit_key` names. Relation: `REPLACE`, given the
-        sampled units (`SamplingTerms.relation`).
+        sampled units (`Terms.relation`).
         Event: the mechanism's own, Poisson-subsampled at `sampling_rate`: every
         unit is in a draw with at most that probability, independently, from fresh
-        secure randomness (`groups.selection`).
+        secure randomness (`groups.sampling`).
     """
 
     def __init__(
         self,
         terms: SamplingTerms,
-        corpus: _Corpus | _Held,
+        corpus: _Corpus,
         random: SecureRandom | None = None,
-        only: UnitFilter | None = None,
+        only: RecordFilter | None = None,
     ) -> None:
         self._terms: SamplingTerms = terms
-        self._held = corpus if isinstance(corpus, _Held) else _Held(corpus)
+        self._corpus = corpus
         self._random = checked_source(random)
         self._only = only
-
-    @property
-    def _corpus(self) -> _Corpus:
-        return self._held.corpus
 
     @classmethod
     def from_documents(  # the contract's own signature
@@ -112,11 +105,15 @@ class SampledGroups(TermedSource):
                 documents, or fewer units than groups.
             InvalidParameterError: If another argument is out of range.
         """
-        terms = SamplingTerms(unit_key, n_groups, sampling_rate, docs_per_unit).check()
-        taken, unit_ids = take_documents(documents, terms.unit_key)
-        corpus = _Corpus.of(taken, unit_ids)
+        terms = SamplingTerms(
+            unit_key=unit_key,
+            n_groups=n_groups,
+            sampling_rate=sampling_rate,
+            docs_per_unit=docs_per_unit,
+        )
+        corpus = _Corpus(*take_documents(documents, unit_key))
         if n_units is None:
-            n_units = len(corpus.unit_ids)
+            n_units = len(corpus.units)
         else:
             parameters.count(n_units, "n_units")
         check_enough_units(n_units, terms.n_groups)
@@ -149,16 +146,20 @@ class SampledGroups(TermedSource):
             )
         return rate
 
-    def where(self, filter: Mapping[str, Any] | UnitFilter) -> Self:  # noqa: A002  # what LangChain's stores call it
-        """Return these groups for only the units that match; see `GroupSource.where`.
+    def where(
+        self,
+        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002  # what LangChain's stores call it
+        **values: Any,
+    ) -> Self:
+        """Return these groups for only the records that match; see `GroupSource.where`.
 
-        Both share the records. The rate is that of each unit that matches.
+        Both share the records. The rate is that of each unit.
 
         Raises:
             InvalidParameterError: If the filter can't be used.
         """
-        only = self._narrowed(filter)
-        return type(self)(self._terms, self._held, self._random, only)
+        only = self._narrowed(filter, **values)
+        return type(self)(self._terms, self._corpus, self._random, only)
 
     def add_documents(self, documents: Iterable[Document]) -> int:
         """Add documents, of new units or of known ones; return how many.
@@ -171,14 +172,7 @@ class SampledGroups(TermedSource):
             InvalidParameterError: If a document's id is taken.
         """
         taken, unit_ids = take_documents(documents, self.unit_key)
-        with self._held.writing:
-            old = self._corpus
-            check_document_ids(
-                taken, [known.id for known in old.documents if known.id is not None]
-            )
-            self._held.corpus = _Corpus.of(
-                [*old.documents, *taken], [*old.row_unit_ids(), *unit_ids]
-            )
+        self._corpus.add(taken, unit_ids)
         return len(taken)
 
     def delete_unit(self, unit_id: str | int) -> int:
@@ -187,42 +181,24 @@ class SampledGroups(TermedSource):
         Raises:
             UnitError: If no document has that id. The id is not in the message.
         """
-        known_as = canonical_unit_id(unit_id)
-        with self._held.writing:
-            old = self._corpus
-            row_unit_ids = old.row_unit_ids()
-            kept = [row for row, unit in enumerate(row_unit_ids) if unit != known_as]
-            deleted = len(row_unit_ids) - len(kept)
-            if deleted == 0:
-                refuse_unknown_unit(self.unit_key)
-            self._held.corpus = _Corpus.of(
-                [old.documents[row] for row in kept],
-                [row_unit_ids[row] for row in kept],
-            )
+        deleted = self._corpus.delete(canonical_unit_id(unit_id))
+        if not deleted:
+            refuse_unknown_unit(self.unit_key)
         return deleted
 
     @property
     def n_units(self) -> int:
         """Number of units, private: for the operator alone."""
-        return len(self._corpus.unit_ids)
+        return len(self._corpus.units)
 
     @property
     def metadata_keys(self) -> frozenset[str]:
         """Every key that any record's metadata has: for the operator."""
-        return frozenset(
-            key for document in self._corpus.documents for key in document.metadata
-        )
-
-    @property
-    def sampling_rate(self) -> float:
-        """Probability with which a unit is in a draw, an upper bound."""
-        return self._terms.sampling_rate
+        records = self._corpus.units.values()
+        return frozenset(key for own in records for one in own for key in one.metadata)
 
     def prepare(self, question: str) -> None:
         """Do nothing: a draw does not look at the question."""
-
-    async def aprepare(self, question: str) -> None:
-        """Do nothing; the async twin of `prepare`."""
 
     def draw_prepared(
         self, prepared: None, *, collect: Collect | None = None
@@ -250,76 +226,61 @@ class SampledGroups(TermedSource):
         For code that only reads them: a copy takes longer than the rest of a draw.
         `draw_prepared` returns copies of these documents.
         """
-        terms, corpus, random = self._terms, self._corpus, self._source
-        sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
-        if self._only is not None:
-            sample = sample[corpus.attributes.matching(self._only)[sample]]
-        rows, units = corpus.rows_of(sample)
-        words = random.words(len(sample))
+        terms, random = self._terms, self._source
+        # Read once: the whole draw sees one state, also while others write.
+        units = self._corpus.in_order
+        sample = poisson_sample(random, len(units), terms.sampling_rate).tolist()
+        records = [self._matching(units[place]) for place in sample]
         # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
         # depends on it: any function of the unit's own word gives a valid slot.
-        n_slots = terms.n_groups
-        unit_slots = (words % np.uint64(n_slots)).astype(np.int64)
+        words = random.words(len(sample)) % np.uint64(terms.n_groups)
+        documents = [document for own in records for document in own]
         slots = deal(
-            units, unit_slots, random.words(len(rows)), n_slots, terms.docs_per_unit
+            np.repeat(np.arange(len(sample)), [len(own) for own in records]),
+            words.astype(np.int64),
+            random.words(len(documents)),
+            terms.n_groups,
+            terms.docs_per_unit,
         )
-        found = rows.tolist()
-        return [[corpus.documents[found[place]] for place in slot] for slot in slots]
+        return [[documents[row] for row in slot] for slot in slots]
+
+    def _matching(self, records: Sequence[Document]) -> Sequence[Document]:
+        """Return those of a unit's records that match the filter."""
+        only = self._only
+        if only is None:
+            return records
+        return [document for document in records if only.matches(document.metadata)]
 
 
-class _Held:
-    """Where the corpus is kept that groups and their filtered views share."""
+class _Corpus(HoldsRecords):
+    """The records of each unit, which groups and their filtered views share.
 
-    def __init__(self, corpus: _Corpus) -> None:
-        self.corpus = corpus
-        # Writers take turns; readers use whatever corpus is in place.
-        self.writing = threading.Lock()
+    Writers take turns and put a new mapping in place; readers use the one in place.
+    """
 
+    def __init__(self, documents: Sequence[Document], unit_ids: Sequence[str]) -> None:
+        self.units: dict[str, list[Document]] = {}
+        self._writing = threading.Lock()
+        self.add(documents, unit_ids)
 
-@dataclass(frozen=True, repr=False, eq=False)
-class _Corpus:
-    """Documents, laid out so that a unit's rows are found at once."""
+    def add(self, documents: Sequence[Document], unit_ids: Sequence[str]) -> None:
+        """Add documents: all or, if an error is raised, none."""
+        with self._writing:
+            records = [one for own in self.units.values() for one in own]
+            known = [record.id for record in records if record.id is not None]
+            check_document_ids(documents, known)
+            units = {unit_id: list(own) for unit_id, own in self.units.items()}
+            for document, unit_id in zip(documents, unit_ids, strict=True):
+                units.setdefault(unit_id, []).append(document)
+            self._put(units)
 
-    # The documents, one a row, all rows of a unit side by side.
-    documents: tuple[Document, ...]
-    unit_ids: tuple[str, ...]  # The units, each once.
-    # Where each unit's rows start, and the number of rows at the end.
-    starts: NDArray[np.int64]
+    def delete(self, unit_id: str | None) -> int:
+        """Delete a unit, which may be unknown; return how many records it had."""
+        with self._writing:
+            units = dict(self.units)
+            deleted = len(units.pop(unit_id, ())) if unit_id is not None else 0
+            self._put(units)
+        return deleted
 
-    @classmethod
-    def of(cls, documents: list[Document], unit_ids: list[str]) -> _Corpus:
-        """Lay out documents and the unit ids that go with them."""
-        place = {unit_id: n for n, unit_id in enumerate(dict.fromkeys(unit_ids))}
-        units = np.fromiter((place[unit] for unit in unit_ids), np.int64, len(unit_ids))
-        order = np.argsort(units, kind="stable")
-        return cls(
-            documents=tuple(documents[row] for row in order),
-            unit_ids=tuple(place),
-            starts=np.searchsorted(units[order], np.arange(len(place) + 1)),
-        )
-
-    @cached_property
-    def attributes(self) -> UnitAttributes:
-        """What the documents of each unit agree on."""
-        n_units = len(self.unit_ids)
-        units = np.repeat(np.arange(n_units), np.diff(self.starts))
-        return UnitAttributes(self.documents, units, n_units)
-
-    def row_unit_ids(self) -> list[str]:
-        """Return the unit id of each row."""
-        counts = np.diff(self.starts).tolist()
-        return [
-            unit_id
-            for unit_id, count in zip(self.unit_ids, counts, strict=True)
-            for _ in range(count)
-        ]
-
-    def rows_of(
-        self, sample: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of some units, and for each row its place in `sample`."""
-        counts = self.starts[sample + 1] - self.starts[sample]
-        units = np.repeat(np.arange(len(sample)), counts)
-        first_place = np.cumsum(counts) - counts
-        rows = np.arange(len(units)) + (self.starts[sample] - first_place)[units]
-        return rows, units
+    def _put(self, units: dict[str, list[Document]]) -> None:
+        self.units, self.in_order = units, list(units.values())

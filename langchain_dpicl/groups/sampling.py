@@ -1,4 +1,4 @@
-"""A secret sample of units, drawn afresh for each draw, before anything is searched.
+"""Secret samples of units, drawn afresh for each draw, before anything is searched.
 
 Private-kNN (Zhu, Yu, Chandraker, Wang 2020) samples before the neighbors are searched,
 for labels of images. The order matters: in a search over everybody, sampled afterwards,
@@ -6,15 +6,16 @@ a unit that is not in the sample could change who else is found.
 
 Privacy:
     *Unit and relation.* What one value of `unit_key` names; the slots of the sampled
-    units differ as `RetrievalTerms.relation` says. *Event.* The mechanism's own, on a
-    sample of units at the rate q.
+    units differ as `Terms.relation` says. *Event.* The mechanism's own, on a sample of
+    units at the rate q.
 
     Each unit tosses a coin of its own. Fix everybody else's coins, and let
     A be what is released of the slots of the sampled others, B the same with the unit
     among them: its slot holds other documents (or is one more), no other slot changes.
     Without the unit the release is A; with it, (1 - q) A + q B. That is the
     Poisson-subsampled mechanism, whatever the search does with the sampled units, and
-    averaging over the others' coins can only lower a divergence (joint convexity).
+    averaging over the others' coins can only lower a divergence (joint convexity). It
+    needs that a unit that is not sampled leaves no trace, to the bit: see `index`.
 
     In a per-unit account every eligible unit pays, sampled or not: nobody knows who was
     in a sample, and the account does not either. A sample serves one charged release:
@@ -23,15 +24,10 @@ Privacy:
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from langchain_dpicl.common import parameters
-from langchain_dpicl.groups.selection import poisson_sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,52 +35,74 @@ if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.random import SecureRandom
 
 _WORD_BITS = 64
+_BYTE_BITS = 8
+_REST_BITS = _WORD_BITS - _BYTE_BITS
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class UnitSample:
-    """The sample of one draw: each unit is in with probability `rate`, by itself.
+def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int64]:
+    """Return which of n units are in a fresh Poisson sample, in ascending order.
 
-    An index in this process tosses them (`places`). A store that searches by itself
-    takes the units that the sample `holds`: those of which SHA-256 of the nonce and the
-    *canonical* id begins with eight bytes below `bound`. The nonce is for all calls of
-    one draw.
+    Each unit compares a uniform 64-bit word w of its own with floor(rate * 2^64) and is
+    in when w is smaller. Only the word's first byte is drawn for every unit; the other
+    seven are drawn for the units whose first byte leaves it open (one in 256). That is
+    the same distribution at an eighth of the random bits.
 
     Privacy:
-        The sample and the nonce are secret, and are forgotten with the draw: this
-        library puts them into no record, log, key or error. A hash behind a secret
-        nonce of 128 bits is taken for independent coins (a pseudorandom function). No
-        rate is exceeded: `bound` is rounded down.
+        Inclusion is independent between units, with probability floor(q 2^64) / 2^64
+        for a rate q: never above q, and below it by less than 2^-64. So an event with
+        rate q is an upper bound. A sample of fixed size is not Poisson and must not be
+        accounted as one: one unit in it is another unit out.
     """
-
-    rate: float
-    random: SecureRandom
-
-    def places(self, n: int) -> NDArray[np.int64]:
-        """Return which of n units are in a sample, ascending; call it once a draw."""
-        return poisson_sample(self.random, n, self.rate)
-
-    @cached_property
-    def nonce(self) -> bytes:
-        """128 secret bits, the same for all calls of one draw."""
-        return self.random.words(2).tobytes()
-
-    def holds(self, unit_id: str) -> bool:
-        """Return whether a unit is in a sample by nonce, by its canonical id."""
-        named = self.nonce + unit_id.encode("utf-8", "surrogatepass")
-        return hashlib.sha256(named).digest()[: _WORD_BITS // 8] < self.bound
-
-    @property
-    def bound(self) -> bytes:
-        """The least eight bytes, big-endian, that are not in the sample."""
-        return int(self.rate * 2.0**_WORD_BITS).to_bytes(_WORD_BITS // 8, "big")
+    threshold = int(rate * 2.0**_WORD_BITS)
+    if threshold >= 1 << _WORD_BITS:
+        return np.arange(n)
+    first, rest = divmod(threshold, 1 << _REST_BITS)
+    words = random.words(-(-n // _BYTE_BITS))
+    heads = np.ascontiguousarray(words, np.uint64).view(np.uint8)[:n]
+    candidates = np.flatnonzero(heads <= first)
+    is_open = heads[candidates] == first
+    tails = random.words(int(is_open.sum())) >> np.uint64(_BYTE_BITS)
+    included = ~is_open
+    included[is_open] = tails < np.uint64(rest)
+    sample: NDArray[np.int64] = candidates[included]
+    return sample
 
 
-def rate_for(
-    people_per_question: float, n_groups: int, people_per_group: float = 2
-) -> float:
-    """Return the rate at which groups hold as many people as wanted; see the method."""
-    people = parameters.positive("people_per_question", people_per_question)
-    groups = parameters.count(n_groups, "n_groups")
-    size = parameters.positive("people_per_group", people_per_group)
-    return min(1.0, groups * size / people)
+def deal(
+    units: NDArray[np.int64],
+    unit_slots: NDArray[np.int64],
+    row_words: NDArray[np.uint64],
+    n_slots: int,
+    docs_per_unit: int | None,
+) -> list[list[int]]:
+    """Return each slot's rows, given everybody's own randomness.
+
+    Args:
+        units: For each row (document), its unit's place in `unit_slots`.
+        unit_slots: For each unit, its slot.
+        row_words: For each row, a random word of its own: the order inside a slot.
+        n_slots: Number of slots.
+        docs_per_unit: Most rows of one unit, those of lowest words; None: all.
+
+    Example:
+        >>> units, words = np.array([0, 0, 1]), np.array([9, 4, 7], np.uint64)
+        >>> deal(units, np.array([1, 1]), words, 3, None)
+        [[], [1, 2, 0], []]
+
+    Privacy:
+        One unit more brings one entry of `unit_slots` and rows of its own. Which rows
+        of a unit are kept depends on that unit's words alone, and a slot's order on the
+        words in that slot, so that one slot changes.
+    """
+    kept = np.arange(len(units))
+    if docs_per_unit is not None and len(units):
+        by_unit = np.lexsort((row_words, units))
+        starts = np.flatnonzero(np.diff(units[by_unit], prepend=-1))
+        counts = np.diff(np.append(starts, len(units)))
+        rank = np.arange(len(units)) - np.repeat(starts, counts)
+        kept = by_unit[rank < docs_per_unit]
+    slots = unit_slots[units[kept]]
+    order = np.lexsort((row_words[kept], slots))
+    edges = np.searchsorted(slots[order], np.arange(n_slots + 1))
+    rows = kept[order].tolist()
+    return [rows[first:end] for first, end in pairwise(edges)]

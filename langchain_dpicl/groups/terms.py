@@ -2,146 +2,119 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms.random import SecureRandom
+from langchain_dpicl.public import Public
 
 _LEAST_RATE = 1e-6
 
 
-@dataclass(frozen=True)
-class RetrievalTerms:
-    """Public parameters of `RetrievedGroups`; `check` them before use."""
+def _count(name: str) -> Any:
+    return BeforeValidator(lambda value: parameters.count(value, name))
 
-    unit_key: str  # The metadata key that holds the unit id.
-    n_groups: int  # Number of shards, and of model calls to pad to.
-    docs_per_group: int  # Most documents in one slot.
-    # Least cosine, in [-1, 1], of a document that counts; None: no threshold.
-    score_threshold: float | None
-    # Probability with which each unit is in a draw; 1: everybody is.
-    sampling_rate: float = 1.0
 
-    def check(self) -> RetrievalTerms:
-        """Return the terms with exact types, or raise `InvalidParameterError`."""
-        threshold = self.score_threshold
-        if threshold is not None:
-            threshold = parameters.finite("score_threshold", threshold)
-            if not -1 <= threshold <= 1:
-                raise InvalidParameterError(
-                    "score_threshold is a cosine: it must be between -1 and 1, not "
-                    f"{threshold:g}."
-                )
-        return RetrievalTerms(
-            unit_key=check_unit_key(self.unit_key),
-            n_groups=parameters.count(self.n_groups, "n_groups"),
-            docs_per_group=parameters.count(self.docs_per_group, "docs_per_group"),
-            score_threshold=threshold,
-            sampling_rate=check_rate(self.sampling_rate),
+def _optional(check: Callable[[Any], Any]) -> Any:
+    return BeforeValidator(lambda value: None if value is None else check(value))
+
+
+def _cosine(value: Any) -> float:
+    threshold = parameters.finite("score_threshold", value)
+    if not -1 <= threshold <= 1:
+        raise InvalidParameterError(
+            f"score_threshold is a cosine: it must be between -1 and 1, not "
+            f"{threshold:g}."
         )
+    return threshold
 
-    @property
-    def is_sampled(self) -> bool:
-        """Whether a draw looks at a sample of the units."""
-        return self.sampling_rate < 1
+
+def _retrieval_rate(value: Any) -> float:
+    rate = parameters.sampling_rate(value)
+    if rate < _LEAST_RATE:
+        raise InvalidParameterError(
+            f"sampling_rate must be at least {_LEAST_RATE:g}, not {rate:g}: a sample "
+            "would be almost empty."
+        )
+    return rate
+
+
+class Terms(Public, ABC):
+    """What all group sources of this package have."""
+
+    unit_key: Annotated[str, Field(min_length=1)]
+    """The metadata key that holds the unit id."""
+
+    n_groups: Annotated[int, _count("n_groups")]
+    """Public slot count: the number of model calls to pad to."""
+
+    sampling_rate: Annotated[float, BeforeValidator(parameters.sampling_rate)] = 1.0
+    """Probability with which each unit is in a draw; 1: everybody is."""
 
     @property
     def relation(self) -> Relation:
         """How one unit more or less changes the slots.
 
         Privacy:
-            The unit's documents sit in one shard, and a shard's slot is a function of
-            that shard alone: `REPLACE`. Of the units in a sample it holds whatever the
-            coins; see `groups.sampling`.
+            *Retrieved.* The unit's documents sit in one shard, and a shard's slot is a
+            function of that shard alone: `REPLACE`. Of the units in a sample it holds
+            whatever the coins; see `groups.sampling`.
+
+            *Sampled.* Fix the coin and the slot number of every unit; they are
+            independent of each other and of all documents. Then a sampled unit's
+            documents are in one slot, and that slot changes: `REPLACE`.
         """
         return Relation.REPLACE
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the terms alone, ready for JSON, as `from_dict` reads them."""
-        terms = asdict(self)
-        if not self.is_sampled:
-            # As before sampling existed, so that releases stored under these terms are
-            # found again.
-            del terms["sampling_rate"]
-        return terms
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Return the terms and what follows from them, ready for JSON."""
 
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> RetrievalTerms:
-        """Return the checked terms that `to_dict` made."""
-        return cls(**stored).check()
+
+class RetrievalTerms(Terms):
+    """Public parameters of `RetrievedGroups`."""
+
+    docs_per_group: Annotated[int, _count("docs_per_group")]
+    """Most documents in one slot."""
+
+    score_threshold: Annotated[float | None, _optional(_cosine)] = None
+    """Least cosine, in [-1, 1], of a document that counts; None: no threshold."""
+
+    sampling_rate: Annotated[float, BeforeValidator(_retrieval_rate)] = 1.0
+    """Probability with which each unit is in a draw; 1: everybody is."""
 
     def description(self) -> dict[str, Any]:
         """Return the terms and what follows from them, ready for JSON."""
         return {
             "source": "RetrievedGroups",
-            "retrieval": "threshold" if self.score_threshold is not None else "shard",
-            **self.to_dict(),
+            "retrieval": "shard" if self.score_threshold is None else "threshold",
+            **self.model_dump(),
             "relation": self.relation.value,
         }
 
 
-@dataclass(frozen=True)
-class SamplingTerms:
-    """Public parameters of `SampledGroups`; `check` them before use."""
+class SamplingTerms(Terms):
+    """Public parameters of `SampledGroups`."""
 
-    unit_key: str  # The metadata key that holds the unit id.
-    n_groups: int  # Number of slots, and of model calls to pad to.
-    sampling_rate: float  # Probability with which each unit is in a draw.
-    docs_per_unit: int | None  # Most documents of one unit in a draw; None: all of them
-
-    def check(self) -> SamplingTerms:
-        """Return the terms with exact types, or raise `InvalidParameterError`."""
-        return SamplingTerms(
-            unit_key=check_unit_key(self.unit_key),
-            n_groups=parameters.count(self.n_groups, "n_groups"),
-            sampling_rate=parameters.sampling_rate(self.sampling_rate),
-            docs_per_unit=None
-            if self.docs_per_unit is None
-            else parameters.count(self.docs_per_unit, "docs_per_unit"),
-        )
-
-    @property
-    def relation(self) -> Relation:
-        """How one unit more or less changes the slots.
-
-        Privacy:
-            Fix the inclusion bit and the slot number of every unit; they are
-            independent of each other and of all documents. Then a sampled unit's
-            documents are in one slot, and that slot changes: `REPLACE`.
-        """
-        return Relation.REPLACE
+    docs_per_unit: Annotated[
+        int | None, _optional(lambda value: parameters.count(value, "docs_per_unit"))
+    ] = None
+    """Most documents of one unit in a draw; None: all of them."""
 
     def description(self) -> dict[str, Any]:
         """Return the terms and what follows from them, ready for JSON."""
         return {
             "source": "SampledGroups",
             "retrieval": "poisson",
-            **asdict(self),
+            **self.model_dump(),
             "relation": self.relation.value,
         }
-
-
-def check_unit_key(unit_key: Any) -> str:
-    """Return the metadata key of unit ids, refusing what is not a non-empty string."""
-    if not isinstance(unit_key, str) or not unit_key:
-        raise InvalidParameterError(
-            "unit_key must be the name of the metadata key that holds the unit id."
-        )
-    return unit_key
-
-
-def check_rate(rate: Any) -> float:
-    """Return a sampling rate, refusing one that would leave a sample almost empty."""
-    found: float = parameters.sampling_rate(rate)
-    if found < _LEAST_RATE:
-        raise InvalidParameterError(
-            f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: a sample "
-            "would be almost empty."
-        )
-    return found
 
 
 def describe_source(random: SecureRandom) -> str:
@@ -152,13 +125,12 @@ def describe_source(random: SecureRandom) -> str:
 def check_enough_units(n_units: int, n_groups: int) -> None:
     """Refuse a corpus that is empty or has fewer units than groups, with a `UnitError`.
 
-    Both numbers are in the message: it is raised at ingest, for the operator who holds
-    the records, never in answer to a question.
+    The number of units is private and is not in the message.
     """
     if n_units == 0:
         raise UnitError("There are no documents to answer from.")
     if n_groups > n_units:
         raise UnitError(
-            f"n_groups is {n_groups} and there are {n_units} units: some groups could "
-            "never hold anybody. Ask for fewer groups or bring more units."
+            f"There are fewer units than n_groups={n_groups}: some groups could never "
+            "hold anybody. Ask for fewer groups or bring more units."
         )

@@ -1,4 +1,4 @@
-"""Unit ids: reading them, and hashing them to slots.
+"""Unit ids: reading them, and hashing them to shards.
 
 One *unit* is the person, or thing, that one unit id names. Two spellings that may be
 the same person are read as one unit. To merge two units is safe, since the merged unit
@@ -8,9 +8,8 @@ is protected as a whole; to split one would break the guarantee.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,25 +20,23 @@ from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 
 SALT_BYTES = 32
-_MOST_SLOTS = 2**63 - 1
+_MOST_SHARDS = 2**63 - 1
 _SHARD = b"dpicl.shard"
-_TIE = b"dpicl.tie"
-_FINGERPRINT = b"dpicl.salt"
 
 
 def new_salt() -> bytes:
-    """Return a fresh secret key for `keyed_slot`, kept with the index."""
+    """Return a fresh secret key for `unit_digest`, kept with the index."""
     return os.urandom(SALT_BYTES)
 
 
-def salt_fingerprint(salt: bytes) -> str:
-    """Return what tells one salt from another: public, and says nothing of the salt.
-
-    Example:
-        >>> salt_fingerprint(b"a" * 32) == salt_fingerprint(b"b" * 32)
-        False
-    """
-    return _digest(salt, _FINGERPRINT, "").hex()
+def check_salt(salt: Any) -> bytes:
+    """Return 32 bytes, refusing anything else."""
+    if not (isinstance(salt, bytes) and len(salt) == SALT_BYTES):
+        raise InvalidParameterError(
+            f"salt must be {SALT_BYTES} secret bytes, as secrets.token_bytes"
+            f"({SALT_BYTES}) returns them."
+        )
+    return salt
 
 
 def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
@@ -74,6 +71,22 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
     return unit_id
 
 
+def canonical_ids(units: Iterable[Any], where: str) -> list[str]:
+    """Return the canonical id of each unit; `where` names the list in an error."""
+    values = units.tolist() if isinstance(units, np.ndarray) else units
+    ids = []
+    for position, value in enumerate(values):
+        unit_id = canonical_unit_id(value)
+        if unit_id is None:
+            raise UnitError(
+                f"Unit {position} (counted from 0) {where} is a "
+                f"{type(value).__name__} that is no unit id. A unit id is a non-empty "
+                "string or an integer."
+            )
+        ids.append(unit_id)
+    return ids
+
+
 def refuse_unknown_unit(unit_key: str) -> NoReturn:
     """Raise the error that nobody was deleted, without the id.
 
@@ -84,44 +97,30 @@ def refuse_unknown_unit(unit_key: str) -> NoReturn:
     )
 
 
-def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:
-    """Return the slot that a unit is hashed to: a keyed PRF of its id, mod n.
+def unit_digest(salt: bytes, unit_id: str) -> bytes:
+    """Return a keyed digest of a canonical unit id, of 16 bytes.
 
-    It depends on the secret salt, the id and n, and on nothing else: not on the order
-    of insertion, the other units, or the question. So adding or removing a unit moves
-    nobody else, and a unit that comes back finds its old slot. The bias of the modulus
-    is below n / 2^128.
-
-    Example:
-        >>> keyed_slot(b"k" * 32, "p-1", 8) == keyed_slot(b"k" * 32, "p-1", 8)
-        True
+    It says which shard a unit is in (`shard_number`), and where its records stand among
+    those of its shard.
 
     Privacy:
         For the sensitivity any function of the unit's own id suffices. With the secret
-        key, a person who chooses ids cannot choose who shares a slot.
+        key, a person who chooses ids cannot choose who shares a shard.
     """
-    if n < 1:
-        raise InvalidParameterError(f"n must be at least 1, not {n}.")
-    return int.from_bytes(_digest(salt, _SHARD, unit_id), "big") % n
+    # surrogatepass: a lone surrogate in an id is not a reason to fail.
+    data = unit_id.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, key=salt, digest_size=16, person=_SHARD).digest()
 
 
-def keyed_slots(salt: bytes, unit_ids: Sequence[str], n: int) -> NDArray[np.int64]:
-    """Return `keyed_slot` of each of many canonical ids.
+def shard_number(digest: bytes, n: int) -> int:
+    """Return the shard of a unit, by its digest: 0 to n - 1.
 
-    Each id is hashed once, however often it comes.
-
-    Example:
-        >>> keyed_slots(b"k" * 32, ["p-1", "p-2"], 8).tolist()
-        [0, 3]
+    It depends on the secret salt, the id and n, and on nothing else: not on the order
+    of insertion, the other units, or the question. So adding or removing a unit moves
+    nobody else, and a unit that comes back finds its old shard. The bias of the modulus
+    is below n / 2^128.
     """
-    if not 1 <= n <= _MOST_SLOTS:
-        raise InvalidParameterError(f"n must be from 1 to {_MOST_SLOTS}, not {n}.")
-    known = list(dict.fromkeys(unit_ids))
-    slots = np.fromiter((keyed_slot(salt, one, n) for one in known), np.int64)
-    if len(known) == len(unit_ids):
-        return slots
-    place = dict(zip(known, slots.tolist(), strict=True))
-    return np.fromiter((place[one] for one in unit_ids), np.int64, len(unit_ids))
+    return int.from_bytes(digest, "big") % n
 
 
 def shard_of(unit: Any, salt: bytes, n: int) -> int:
@@ -141,7 +140,7 @@ def shard_of(unit: Any, salt: bytes, n: int) -> int:
         True
 
     Privacy:
-        See `keyed_slot`. The salt is a secret of the index.
+        See `unit_digest` and `shard_number`. The salt is a secret of the index.
     """
     return int(shards_of([unit], salt, n)[0])
 
@@ -156,57 +155,11 @@ def shards_of(units: Iterable[Any], salt: bytes, n: int) -> NDArray[np.int64]:
         [0, 4]
     """
     check_salt(salt)
-    return keyed_slots(salt, list(canonical_ids(units, "of the given ones")), n)
-
-
-def canonical_ids(units: Iterable[Any], where: str, first: int = 0) -> Iterable[str]:
-    """Yield the canonical id of each unit; `where` names the list in an error."""
-    values = units.tolist() if isinstance(units, np.ndarray) else units
-    for position, value in enumerate(values, first):
-        unit_id = canonical_unit_id(value)
-        if unit_id is None:
-            raise UnitError(
-                f"Unit {position} (counted from 0) {where} is a "
-                f"{type(value).__name__} that is no unit id. A unit id is a non-empty "
-                "string or an integer."
-            )
-        yield unit_id
-
-
-def check_salt(salt: Any) -> None:
-    """Refuse what is not 32 bytes."""
-    if not (isinstance(salt, bytes) and len(salt) == SALT_BYTES):
-        raise InvalidParameterError(
-            f"salt must be {SALT_BYTES} secret bytes, as secrets.token_bytes"
-            f"({SALT_BYTES}) returns them."
-        )
-
-
-def tie_key(salt: bytes, document: Document) -> bytes:
-    """Return a keyed digest of a document's content, to break ties of equal score.
-
-    It depends on the text, the id and the metadata, never on the order of insertion.
-    Metadata that JSON cannot express does not count.
-
-    Example:
-        >>> from langchain_core.documents import Document
-        >>> tie_key(b"k" * 32, Document("a")) == tie_key(b"k" * 32, Document("b"))
-        False
-    """
-    try:
-        metadata = json.dumps(document.metadata, sort_keys=True)
-    except (TypeError, ValueError, RecursionError):
-        metadata = ""
-    content = json.dumps([document.page_content, document.id, metadata])
-    return _digest(salt, _TIE, content)
-
-
-def _digest(salt: bytes, purpose: bytes, text: str) -> bytes:
-    return hashlib.blake2b(
-        _encoded(text), key=salt, digest_size=16, person=purpose
-    ).digest()
-
-
-def _encoded(text: str) -> bytes:
-    # surrogatepass: a lone surrogate in an id is not a reason to fail.
-    return text.encode("utf-8", "surrogatepass")
+    if not 1 <= n <= _MOST_SHARDS:
+        raise InvalidParameterError(f"n must be from 1 to {_MOST_SHARDS}, not {n}.")
+    unit_ids = canonical_ids(units, "of the given ones")
+    known = {
+        unit_id: shard_number(unit_digest(salt, unit_id), n)
+        for unit_id in dict.fromkeys(unit_ids)
+    }
+    return np.fromiter((known[one] for one in unit_ids), np.int64, len(unit_ids))

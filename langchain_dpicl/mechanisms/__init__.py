@@ -9,7 +9,6 @@ where the numbers come from.
 | release | charged by | file |
 |---|---|---|
 | `noisy_counts` | `charge` | `voting.py` |
-| `noisy_sum` | `charge` | `vectors.py` |
 | `ptr_top_k` | `charge` | `keyword_ptr.py` |
 | `choose_k`, then `ptr_top_k` | `range_charge` | `keyword_ptr.py` |
 | `threshold_words` | `charge` | `keyword_threshold.py` |
@@ -39,7 +38,6 @@ from langchain_dpicl.mechanisms import (
     random,
     responses,
     tables,
-    vectors,
     voting,
 )
 
@@ -52,6 +50,5 @@ __all__ = [
     "random",
     "responses",
     "tables",
-    "vectors",
     "voting",
 ]

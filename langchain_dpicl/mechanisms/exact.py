@@ -264,6 +264,19 @@ class DiscreteLaplace:
             return 1.0 - self.reaches(1 - t)
         return math.exp(-t / self.scale) / (1.0 + math.exp(-1 / self.scale))
 
+    def upper_quantile(self, probability: float) -> int:
+        """Return a t with P(K > t) <= probability, surely; near the least.
+
+        Example:
+            >>> DiscreteLaplace(Fraction(4)).upper_quantile(1e-6)
+            52
+        """
+        even = probability * (1.0 + math.exp(-1 / self.scale))
+        t = math.floor(-math.log(even) * self.scale * (1 - _SLACK)) - 2
+        while self.reaches(t + 1) > probability * (1 - _SLACK):
+            t += 1
+        return t
+
 
 def geometric(scale: Fraction, count: int) -> Integers:
     """Return independent G with P(G >= j) = e^(-j / scale), shape `(count,)`.

@@ -4,7 +4,8 @@ Input         A whole count v, and a public T. Two worlds of a neighbor pair hav
               v and v'.
 Sensitivity   That of v, and so of max(T, v): given to `Gate.paid`.
 Noise         K = round(N(0, sigma^2)) on a public grid, sigma = z times the
-              sensitivity, rounded up; and t, the least quantile of K *as drawn* with
+              sensitivity, rounded up; or discrete Laplace on whole counts, of scale
+              sensitivity / epsilon. And t, the least quantile of K *as drawn* with
               P(K > t) <= the failure's probability. Pass if max(T, v) + K - t > T.
 Event         Where v = T or less, it passes with probability P(K > t) at most. The
               mechanisms that use it say what follows from that.
@@ -21,7 +22,11 @@ from typing import Any
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.exact import RoundedGaussian, count_grid
+from langchain_dpicl.mechanisms.exact import (
+    DiscreteLaplace,
+    RoundedGaussian,
+    count_grid,
+)
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, at_least
 
 _LEAST_FAILURE = 1e-300
@@ -33,7 +38,7 @@ class Gate:
 
     threshold: int
     weight: int
-    noise: RoundedGaussian
+    noise: RoundedGaussian | DiscreteLaplace
     quantile: int
 
     @classmethod
@@ -43,12 +48,23 @@ class Gate:
         Raises:
             InvalidParameterError: If the failure is not between 1e-300 and 1.
         """
+        weight, noise = count_grid(at_least(z, sensitivity))
+        return cls.of(noise, failure, threshold, weight)
+
+    @classmethod
+    def of(
+        cls,
+        noise: RoundedGaussian | DiscreteLaplace,
+        failure: float,
+        threshold: int,
+        weight: int = 1,
+    ) -> Gate:
+        """Return the test for a law of noise, in grid steps; see `paid`."""
         if not _LEAST_FAILURE <= failure < 1:
             raise InvalidParameterError(
                 "The failure that was paid is too small to draw with, or 1: delta0 "
                 f"must be at least {_LEAST_FAILURE:g} for each word, and below 1."
             )
-        weight, noise = count_grid(at_least(z, sensitivity))
         return cls(threshold, weight, noise, noise.upper_quantile(failure))
 
     def passes(self, values: Any, noise: Any) -> Any:

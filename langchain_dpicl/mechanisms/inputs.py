@@ -62,19 +62,28 @@ def test_terms(paid: tuple[Gaussian, Failure]) -> tuple[float, float]:
 
     Raises:
         InvalidParameterError: If they are no such events of one charge, or leave
-            something open, or delta0 is no probability to compare a tail with.
+            something open.
+    """
+    delta0 = failure_of(paid)
+    return noise_multiplier(paid[0]), delta0
+
+
+def failure_of(paid: tuple[Gaussian | Pure, Failure]) -> float:
+    """Return delta0 of two events of one charge, of which the second is a failure.
+
+    Raises:
+        InvalidParameterError: If they are no such events, or leave delta0 open.
     """
     if not isinstance(paid, tuple) or len(paid) != 2:  # noqa: PLR2004 - a pair
-        raise InvalidParameterError("paid must be a Gaussian event and a Failure.")
+        raise InvalidParameterError("paid must be two events: a test and its Failure.")
     test, failure = paid
-    z = noise_multiplier(test)
     if not isinstance(failure, Failure) or failure.delta0 is None:
         raise InvalidParameterError(
             "paid must end with the Failure that was charged, with its delta0."
         )
     if (test.sampling_rate, test.count) != (failure.sampling_rate, failure.count):
         raise InvalidParameterError("The test and its failure are not of one charge.")
-    return z, failure.delta0
+    return failure.delta0
 
 
 def is_replace(relation: Relation | str) -> bool:

@@ -13,13 +13,15 @@ Neighbors     One unit touches one slot. `replace`: it changes from any answer, 
 Sensitivity   A word of D is in the answer that x has in place of the one of x' (or of
               none), and in no other: its count is exactly 1, and |D| <= c. The same
               holds for D'. The counts of the words in C differ by at most one each: by
-              sqrt(c) in L2 (`add_remove`) or sqrt(2c) (`replace`).
-Noise         Each word with a positive count gets a rounded Gaussian K of its own, of
-              scale sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t,
+              c in L1 and sqrt(c) in L2 (`add_remove`), or 2c and sqrt(2c) (`replace`).
+Noise         Each word with a positive count gets a K of its own: a rounded Gaussian of
+              scale sigma = z sqrt(c) or z sqrt(2c), or a discrete Laplace of scale
+              c / epsilon or 2c / epsilon. The word is released if H(w) + K > 1 + t,
               with t the least quantile of K *as drawn* with P(K > t) <= delta0 / c (see
               `gate`). The others, of which there is no list, are never released. A
               released word may show H(w) + K.
-Event         Gaussian(z) and Failure(delta0), under both relations; the proof is below.
+Event         Gaussian(z) or Pure(epsilon), and Failure(delta0), under both relations;
+              the proof is below.
 What is free  The order of the words by their noisy counts, `clear_first`; `pass_rate`
               and `required_count`, of public numbers.
 Tested by     `tests/mechanisms/test_words.py`: a word's law against mpmath; counts and
@@ -31,9 +33,9 @@ count 1 is released. M(x) releases a part of C and, independently, a part of D t
 empty with probability a = (1-p)^|D|; M(x') likewise, with a' = (1-p)^|D'|. Write P and
 Q for the laws of what x and x' release of C, words alone or with their noisy counts.
 Both are the same post-processing of one
-Gaussian mechanism, so with delta_G its curve, P(S) - e^eps Q(S) <= delta_G(eps) for
-every set S and every real eps. Let b = min(a, a') >= 1 - c p >= 1 - delta0. For a set S
-of outputs, and S_C those of them without a word of D or D',
+Gaussian or pure mechanism, so with delta_G its curve, P(S) - e^eps Q(S) <= delta_G(eps)
+for every set S and every real eps. Let b = min(a, a') >= 1 - c p >= 1 - delta0. For a
+set S of outputs, and S_C those of them without a word of D or D',
 
     P(M(x) in S) - e^eps P(M(x') in S)
       <= (1-a) + a P(S_C) - e^eps a' Q(S_C)
@@ -41,12 +43,16 @@ of outputs, and S_C those of them without a word of D or D',
       <= (1-a) + (a-b) + b delta_G(eps)
        = 1 - b + b delta_G(eps)  <=  delta0 + (1-delta0) delta_G(eps).
 
-Exchanging x and x' gives the other direction. The last line is the curve of a Gaussian
-mechanism that fails altogether with probability delta0, at every real eps: so the
-release composes, and is amplified by sampling, as Gaussian(z) and delta0 are
+Exchanging x and x' gives the other direction. The last line is the curve of that
+mechanism if it fails altogether with probability delta0, at every real eps: so the
+release composes, and is amplified by sampling, as its event and delta0 are
 (`accounting.Failure`). Outputs with words of D', which are not in the first term, cost
 nothing by themselves: that is why c words pay for delta0, and not the 2c words of D and
 D' that a union bound over both worlds would count under `replace`.
+
+*Which noise.* For one release of one or two words an answer, Laplace noise lets words
+of fewer answers out: at epsilon = 1, delta = 1e-5 and c = 1, 16 instead of 24. From
+three words on, and among many releases, the Gaussian does.
 
 *When to use which.* Propose-test-release (`keyword_ptr`) wants a gap below the k-th
 word and has noise 1 z or 2 z, whatever k is. This release wants no gap, so ties and
@@ -58,19 +64,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 
-from langchain_dpicl.accounting.events import Charge, Failure, Gaussian
+from langchain_dpicl.accounting.events import Charge, Failure, Gaussian, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs, keyword_ptr
+from langchain_dpicl.mechanisms.exact import DiscreteLaplace
 from langchain_dpicl.mechanisms.gate import Gate
 from langchain_dpicl.mechanisms.voting import lead_over_a_tie
 
 MAX_ITEMS = 1 << 16
 """Most words of one answer that are counted: far beyond what makes sense."""
+
+
+Paid: TypeAlias = tuple[Gaussian | Pure, Failure]
+"""What a release is charged: `charge`, or `laplace_charge`."""
 
 
 def charge(
@@ -91,6 +103,28 @@ def charge(
         delta0=delta0,
         sampling_rate=sampling_rate,
         name=name,
+    )
+
+
+def laplace_charge(
+    *,
+    epsilon: float | None = None,
+    delta0: float | None = None,
+    sampling_rate: float = 1.0,
+    name: str = "words/threshold",
+) -> Charge:
+    """Return what `threshold_words` costs with Laplace noise: pure epsilon, a failure.
+
+    Example:
+        >>> laplace_charge(epsilon=1.0, delta0=1e-8).parts[0].epsilon
+        1.0
+    """
+    return Charge(
+        name=name,
+        parts=(
+            Pure(epsilon=epsilon, sampling_rate=sampling_rate),
+            Failure(delta0=delta0, sampling_rate=sampling_rate),
+        ),
     )
 
 
@@ -134,7 +168,7 @@ def sigma(
 
 def threshold_words(
     counts: Mapping[str, int],
-    paid: tuple[Gaussian, Failure],
+    paid: Paid,
     relation: Relation | str,
     *,
     items_per_answer: int,
@@ -212,7 +246,7 @@ def clear_first(
 
 def pass_rate(
     count: float,
-    paid: tuple[Gaussian, Failure],
+    paid: Paid,
     relation: Relation | str,
     *,
     items_per_answer: int,
@@ -238,7 +272,7 @@ def pass_rate(
 
 
 def required_count(
-    paid: tuple[Gaussian, Failure],
+    paid: Paid,
     relation: Relation | str,
     *,
     items_per_answer: int,
@@ -260,9 +294,11 @@ def required_count(
     return _gate(paid, relation, items_per_answer).required(pass_rate, 1)
 
 
-def _gate(
-    paid: tuple[Gaussian, Failure], relation: Relation | str, items_per_answer: int
-) -> Gate:
-    z, delta0 = inputs.test_terms(paid)
+def _gate(paid: Paid, relation: Relation | str, items_per_answer: int) -> Gate:
+    share = inputs.failure_of(paid) / check(items_per_answer)
+    if isinstance(paid[0], Pure):
+        moved = items_per_answer * (2 if inputs.is_replace(relation) else 1)
+        law = DiscreteLaplace.calibrated(moved, inputs.epsilon(paid[0], Pure))
+        return Gate.of(law, share, threshold=1)
     distance = sensitivity(relation, items_per_answer)
-    return Gate.paid(z, distance, delta0 / items_per_answer, threshold=1)
+    return Gate.paid(inputs.noise_multiplier(paid[0]), distance, share, threshold=1)

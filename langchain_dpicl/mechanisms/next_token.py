@@ -6,10 +6,18 @@ Algorithm 1 and Theorem 4.2; McKenna, Sheldon, *Permute-and-Flip*, NeurIPS 2020.
 
 Input         Slot i says p_i, the probabilities of K *public* tokens, or nothing. What
               a row says is a function of that slot alone (`token_distribution`), and so
-              is its point of the grid: integers, none negative.
+              is its point of the grid: integers, none negative. `on_grid` computes the
+              norm of the grid point itself, so its bound holds whatever the floating-
+              point steps before it did, and nothing is added to the sensitivity for the
+              rounding of the rows.
+              *Contrast* (`contrasted`): p_i times (p_i / p_pub)^a, renormalized. p_pub
+              and the power a are public, so it is again a function of slot i alone, and
+              a distribution: what follows holds as it stands. *Before the sum*, that
+              is. The contrast of a noisy or exact mean has no such bound: at p_pub =
+              1e-6 one of 20 slots moves it by 28 where the sum moves by sqrt(2).
 Neighbors     One unit touches one slot. `replace`: its row changes to any other, or to
               none. `add_remove`: one row appears or vanishes.
-Sensitivity   *Gaussian:* points of norm at most `limit` steps (`vectors.on_grid`). A
+Sensitivity   *Gaussian:* points of norm at most `limit` steps (`on_grid`). A
               row appears or vanishes: L2 `limit`. A row p becomes q: |p - q|^2 = |p|^2
               + |q|^2 - 2 <p, q> <= 2 limit^2, because <p, q> >= 0: sqrt(2) `limit`.
               Probabilities of at most 1 in all have norm at most 1, so clipping to that
@@ -46,7 +54,7 @@ from langchain_dpicl.accounting.events import Charge, Gaussian, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import inputs, vectors, voting
+from langchain_dpicl.mechanisms import inputs, voting
 from langchain_dpicl.mechanisms.exact import (
     Floats,
     Integers,
@@ -55,6 +63,14 @@ from langchain_dpicl.mechanisms.exact import (
 )
 from langchain_dpicl.mechanisms.random import current
 
+SCALE = 2.0**14
+"""Standard deviation of the Gaussian noise, in grid steps."""
+
+_SLACK = 1e-9
+"""Relative error granted to a floating-point norm, at most D 2^-53, D <= 10^6, and to
+the limit itself."""
+
+_FLOOR = 1e-6  # Least public probability that a row is held against.
 _UNIT = 1 << 20  # Grid steps that a row's maximum becomes, for noisy max.
 _BLOCK = 1 << 17
 """Numbers that are put on a grid at a time, so that they stay in the cache."""
@@ -126,13 +142,49 @@ def noisy_next_token(
         (3,)
     """
     rows = _probability_rows(distributions)
-    limit = vectors.SCALE / (sensitivity(relation) * inputs.noise_multiplier(paid))
+    limit = SCALE / (sensitivity(relation) * inputs.noise_multiplier(paid))
     total = np.zeros(rows.shape[1], np.int64)
     for block in _blocks(rows):
-        total += vectors.on_grid(block, 1.0, limit).sum(axis=0, dtype=np.int64)
-    noise = RoundedGaussian(vectors.SCALE).draw(rows.shape[1])
+        total += on_grid(block, limit).sum(axis=0, dtype=np.int64)
+    noise = RoundedGaussian(SCALE).draw(rows.shape[1])
     released: Floats = (total + noise) / limit
     return released
+
+
+def on_grid(rows: Floats, limit: float) -> Integers:
+    """Map each row, alone, to integers of norm at most `limit`; norm 1 maps to it.
+
+    Rows are clipped a little shorter than `limit` (2 + D / (8 limit) steps) and
+    rounded to nearest, so that the rounding, which can lengthen a row, nearly always
+    stays within. A row that is still too long is truncated toward zero instead, which
+    shortens it. (Truncating all of them would pull every coordinate toward zero.)
+    """
+    dimension = rows.shape[1]
+    clip = limit * (1 - 2 * _SLACK) - 2 - dimension / (8 * limit)
+    clip = max(clip, limit / 2)
+    with np.errstate(divide="ignore"):
+        factors = np.minimum(limit, clip / _norms(rows))
+    scaled = rows * factors[:, np.newaxis]
+    grid = np.rint(scaled)
+    long = _norms(grid) > limit * (1 - _SLACK)
+    grid[long] = np.trunc(scaled[long])
+    # The line that the sensitivity rests on. Rounding errors above would have to be
+    # far larger than floating point allows for it to find anything.
+    grid[_norms(grid) > limit * (1 - _SLACK)] = 0
+    points: Integers = grid.astype(np.int64)
+    return points
+
+
+def _norms(rows: Floats) -> Floats:
+    """Return the L2 norms, shape `(m,)`, also of rows whose squares overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        norms: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        huge = ~np.isfinite(norms)
+        if bool(huge.any()):
+            peaks = np.abs(rows[huge]).max(axis=1)
+            shrunk = rows[huge] / peaks[:, np.newaxis]
+            norms[huge] = peaks * np.sqrt(np.einsum("ij,ij->i", shrunk, shrunk))
+    return norms
 
 
 def noisy_max_next_token(
@@ -262,6 +314,34 @@ def token_distributions(
             if given is not None and given.size == width:
                 row[:] = given
         result += _normalized(rows, wanted)
+    return result
+
+
+def contrasted(row: Floats, public: Floats, power: float) -> Floats:
+    """Return one slot's distribution, sharpened by what it adds to the public one.
+
+    `row` times (`row` / `public`) to the power, divided by its sum: what the model says
+    without any record counts for less (*Plausible Token Amplification*, ICML 2025).
+
+    Args:
+        row: A slot's distribution over the public tokens, shape `(K,)`.
+        public: The distribution without records, shape `(K,)`, asked for in a call that
+            holds no private prompt. What is below 1e-6 counts as that.
+        power: How strongly; 0 leaves the row as it is.
+
+    Privacy:
+        A function of this slot and of public values, whose entries are not negative and
+        add up to 1. So it is put *before* the sum and the noise.
+
+    Example:
+        >>> row, public = np.array([0.6, 0.4, 0.0]), np.array([0.8, 0.1, 0.1])
+        >>> contrasted(row, public, 1.0).round(2).tolist()
+        [0.22, 0.78, 0.0]
+    """
+    with np.errstate(divide="ignore"):
+        logs = (1 + power) * np.log(row) - power * np.log(np.maximum(public, _FLOOR))
+    weights = np.exp(logs - logs.max())
+    result: Floats = weights / weights.sum()
     return result
 
 

@@ -16,8 +16,13 @@ Noise         The true value is reported with probability p = e^eps / (d - 1 + e
               (1 + x)^2. A lie is the true value plus a uniform shift of 1 .. d - 1,
               modulo d: each other value is equally likely. Which trials are decided
               late, or lie, does not depend on the true values.
+              *Nobody there:* `null_reports` says each value with probability 1 / d.
 Event         Pure(epsilon): a report has probability p or q, whatever the true value,
-              and p / q = e^eps. Several reports of one unit cost the sum.
+              and p / q = e^eps. Several reports of one unit cost the sum. Against a
+              null report it is no more: q <= 1 / d <= p, since p + (d - 1) q = 1. So
+              where the number of reports is fixed and public, they are told without
+              their order, and the reports of a unit that is not there are null, the
+              same event holds for a unit that is added or removed.
 What is free  Every estimate from the reports; p and q are public.
 Tested by     `tests/mechanisms/test_sums.py`: the law against mpmath, with twice
               epsilon as the twin; words on the edge of p.
@@ -109,6 +114,20 @@ def randomize(codes: npt.ArrayLike, *, domain_size: int, epsilon: float) -> Inte
         shifts = current().integers(lies.size, size - 1) + 1
         block[lies] = (block[lies] + shifts) % size
     return reports.reshape(true.shape)
+
+
+def null_reports(count: int, *, domain_size: int) -> Integers:
+    """Return reports in place of values that nobody gave: uniform, drawn exactly.
+
+    Args:
+        count: How many. Private: it is told with other reports, and never alone.
+        domain_size: Number of values d, at least 2. Public.
+
+    Example:
+        >>> null_reports(4, domain_size=3).shape
+        (4,)
+    """
+    return current().integers(count, _checked_size(domain_size))
 
 
 def _exact_chance(loss: Fraction, size: int) -> Bound:

@@ -1,33 +1,39 @@
-"""Noisy tallies of table rows: counts and sums of all groups at once.
+"""Noisy tallies of table rows: counts and sums, all at once.
 
 The statistics of DP-TabICL's Algorithm 2 (Carey et al., *DP-TabICL: In-Context Learning
-with Differentially Private Tabular Data*, 2024), and histograms with Gaussian noise.
+with Differentially Private Tabular Data*, 2024), for tables over public domains.
 
-Input         Rows are put into groups by public predicates, each row into one group or
-              none. Tally i is an array of integers over all groups: a histogram per
-              group, or the number of rows per group, or the sum of one column per
-              group. For Gaussian noise: t histograms of all rows, each over a public
-              domain, of one column or of the pairs of two.
+Input         Tally i is an array of integers. For each row it adds at most bounds[i],
+              either way, to at most cells[i] of its entries: 1 to one entry where it
+              counts rows by a column or a pair; 1 to each of m entries where a cell of
+              the column holds up to m values; the value of another column, in
+              [-M, M], to one entry where it is a sum.
 Neighbors     A unit of the table with all its rows, of which at most r =
               `rows_per_unit` take part, is added or removed.
-Sensitivity   *Laplace:* one row moves tally i by at most bounds[i], in L1 over all
-              groups together, because it is in one group at most. So the L1 sensitivity
-              of tally i is r * bounds[i]. No theorem on parallel composition is needed,
-              and a unit whose rows are in different groups is covered.
-              *Gaussian:* a row adds 1 to one cell of each histogram. A unit's r rows
-              move a histogram by at most r in L2, where all are in one cell; all t
-              together, which are one vector, by r sqrt(t). In L1 it would be r t.
-Noise         *Laplace:* independent discrete Laplace draws on every entry of tally i,
-              of scale r * bounds[i] / epsilon_i or more: exact, on the integers. The
-              epsilon_i are the paid epsilon times public shares, as exact rationals, so
-              that they sum to it. *Gaussian:* independent rounded Gaussians on every
-              cell, sigma = z r sqrt(t), rounded up.
-Event         *Laplace:* tally i is pure epsilon_i, and all together are Pure(epsilon,
-              rate), by basic composition over the tallies, not over groups. *Gaussian:*
-              Gaussian(z, rate), once for all t.
+Sensitivity   Divide tally i by bounds[i]. Then a row moves all tallies together, which
+              are one vector, by 1 at most in each of C = sum of cells[i] entries: by C
+              in L1, by sqrt(C) in L2. A unit's r rows move it by at most r times that,
+              where all of them hit the same entries. With single values C is the number
+              t of tallies; a column of m values counts m times, and a pair of such
+              columns m m'.
+Noise         On every entry of tally i, independent: *Laplace:* a discrete Laplace draw
+              of scale bounds[i] r C / epsilon or more, exact, on the integers.
+              *Gaussian:* a rounded Gaussian, sigma = bounds[i] z r sqrt(C), rounded up.
+Event         *Laplace:* Pure(epsilon). *Gaussian:* Gaussian(z). Once for all tallies.
 What is free  Whatever is computed of the noisy tallies: a mean, the largest entry.
 Tested by     `tests/mechanisms/test_sums.py`: the laws against mpmath, with half the
-              noise as the twin; both sensitivities by enumeration of small tables.
+              noise as the twin; both sensitivities by enumeration of small tables, also
+              of columns that hold sets, with a set that counts once as the twin.
+
+**Why dividing changes nothing.** Noise of scale b s on an integer x is b times noise of
+scale s on x / b: the ratio of two probabilities is the same. For discrete Laplace noise
+it is exp(|x - x'| / (b s)) at most; these exponents add up over all entries to r C /
+(r C / epsilon) = epsilon. Rounded Gaussian noise on integers is post-processing of
+Gaussian noise on them, and sum over i of |x_i - x'_i|^2 / sigma_i^2 is at most 1 / z^2.
+
+**Parents of a set.** Where a person may have several values, the sum of a set's counts
+is no number of people. That is no matter of privacy, but what is computed of the noisy
+tallies must not take one for the other.
 
 **Why sums are centered.** Of a public interval [gamma, alpha], sum x - (gamma + alpha)
 / 2: it is at most (alpha - gamma) / 2 away from 0, and that is how far adding a row
@@ -43,7 +49,6 @@ paid for. The count can't be taken from the data for free: it is private under
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -62,85 +67,101 @@ from langchain_dpicl.mechanisms.exact import (
 MAX_TALLY = 1 << 61
 """Entries beyond it, either way, count as it: entry and noise fit 64 bits together."""
 
+Whole = Sequence[int] | None
+"""One whole number for each tally; None: 1 for each."""
 
-def tallies_charge(
-    *,
-    epsilon: float | None = None,
-    sampling_rate: float = 1.0,
-    name: str = "tallies",
-) -> Charge:
+
+def tallies_charge(*, epsilon: float | None = None, name: str = "tallies") -> Charge:
     """Return what `noisy_tallies` costs: pure epsilon, for all together.
 
     Example:
         >>> tallies_charge(epsilon=2.0).parts[0].epsilon
         2.0
     """
-    return Charge(
-        name=name, parts=(Pure(epsilon=epsilon, sampling_rate=sampling_rate),)
-    )
+    return Charge(name=name, parts=(Pure(epsilon=epsilon),))
 
 
 def histograms_charge(
-    *,
-    noise_multiplier: float | None = None,
-    sampling_rate: float = 1.0,
-    name: str = "histograms",
+    *, noise_multiplier: float | None = None, name: str = "histograms"
 ) -> Charge:
     """Return what `noisy_histograms` costs: one Gaussian, for all of them together."""
-    return voting.charge(
-        noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, name=name
-    )
+    return voting.charge(noise_multiplier=noise_multiplier, name=name)
 
 
 def laplace_noises(
-    paid: Pure,
-    *,
-    bounds: Sequence[int],
-    shares: Sequence[float] | None = None,
-    rows_per_unit: int = 1,
-) -> tuple[DiscreteLaplace, ...]:
+    paid: Pure, count: int, *, bounds: Whole = None, cells: Whole = None, rows: int = 1
+) -> list[DiscreteLaplace]:
     """Return the noise that `noisy_tallies` puts on every entry of each tally.
+
+    Args:
+        paid: The event that was charged.
+        count: How many tallies there are.
+        bounds: Most that a row adds to an entry, for each tally.
+        cells: Most entries that a row adds to, for each tally.
+        rows: Most rows of one unit.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or the noise would
             not fit 64 bits.
 
     Example:
-        >>> laplace_noises(Pure(epsilon=1.0), bounds=[1, 3], shares=[0.25, 0.75])
-        (DiscreteLaplace(scale=Fraction(4, 1)), DiscreteLaplace(scale=Fraction(4, 1)))
+        >>> laplace_noises(Pure(epsilon=1.0), 2, bounds=[1, 5], cells=[3, 1])
+        [DiscreteLaplace(scale=Fraction(4, 1)), DiscreteLaplace(scale=Fraction(20, 1))]
     """
-    loss = inputs.epsilon(paid, Pure)
-    rows = parameters.count(rows_per_unit, "rows_per_unit")
-    given = [1.0] * len(bounds) if shares is None else shares
-    if len(given) != len(bounds):
-        raise InvalidParameterError("shares must hold one value for each tally.")
-    parts = [Fraction(parameters.positive("shares", share)) for share in given]
-    return tuple(
-        DiscreteLaplace.calibrated(
-            parameters.count(bound, "bounds") * rows, loss * part / sum(parts)
+    moved = sum(_whole(cells, "cells", count)) * parameters.count(rows, "rows_per_unit")
+    epsilon = inputs.epsilon(paid, Pure)
+    return [
+        DiscreteLaplace.calibrated(bound * moved, epsilon)
+        for bound in _whole(bounds, "bounds", count)
+    ]
+
+
+def gaussian_noises(
+    paid: Gaussian,
+    count: int,
+    *,
+    bounds: Whole = None,
+    cells: Whole = None,
+    rows: int = 1,
+) -> list[RoundedGaussian]:
+    """Return the noise that `noisy_histograms` puts on every entry of each tally.
+
+    The arguments and errors are those of `laplace_noises`.
+
+    Example:
+        >>> gaussian_noises(Gaussian(noise_multiplier=2.0), 2, cells=[3, 1])
+        [RoundedGaussian(scale=4.0), RoundedGaussian(scale=4.0)]
+    """
+    moved = sum(_whole(cells, "cells", count))
+    squared = moved * parameters.count(rows, "rows_per_unit") ** 2
+    z = inputs.noise_multiplier(paid)
+    sigmas = [
+        inputs.at_least(z, inputs.root(bound * bound * squared))
+        for bound in _whole(bounds, "bounds", count)
+    ]
+    if max(sigmas) > MAX_SCALE:
+        raise InvalidParameterError(
+            "the noise would have a standard deviation above 2**50. Lower "
+            "noise_multiplier, the number of tables, or rows_per_unit."
         )
-        for bound, part in zip(bounds, parts, strict=True)
-    )
+    return list(map(RoundedGaussian, sigmas))
 
 
 def noisy_tallies(
     tallies: Sequence[npt.ArrayLike],
     paid: Pure,
     *,
-    bounds: Sequence[int],
-    shares: Sequence[float] | None = None,
+    bounds: Whole = None,
+    cells: Whole = None,
     rows_per_unit: int = 1,
 ) -> list[Integers]:
-    """Release integer tallies of table rows, each with noise of its own.
+    """Release integer tallies of table rows with discrete Laplace noise.
 
     Args:
-        tallies: Integer arrays of any shape, all groups of one tally in one array. The
-            shapes are public.
+        tallies: Integer arrays of any shape. The shapes are public.
         paid: The event that was charged.
-        bounds: How far one row moves each tally, in L1 over the whole array: 1 for
-            a histogram or a count of rows, M for a sum of values in [-M, M].
-        shares: How the paid epsilon is divided, public: one positive number for each
-            tally, of whatever sum; None divides it equally.
+        bounds: Most that a row adds to an entry of each tally, either way; None: 1.
+        cells: Most entries of each tally that a row adds to; None: 1.
         rows_per_unit: Most rows of one unit that the tallies were made of.
 
     Returns:
@@ -156,54 +177,23 @@ def noisy_tallies(
         [(2, 2), (2,)]
     """
     arrays = _arrays(tallies)
-    if len(bounds) != len(arrays):
-        raise InvalidParameterError("bounds must hold one value for each tally.")
-    noises = laplace_noises(
-        paid, bounds=bounds, shares=shares, rows_per_unit=rows_per_unit
+    terms = {"bounds": bounds, "cells": cells}
+    return _noisy(
+        arrays, laplace_noises(paid, len(arrays), **terms, rows=rows_per_unit)
     )
-    return [_noisy(*pair) for pair in zip(arrays, noises, strict=True)]
-
-
-def gaussian_noise(
-    paid: Gaussian, *, tables: int, rows_per_unit: int = 1
-) -> RoundedGaussian:
-    """Return the noise that `noisy_histograms` puts on every cell.
-
-    Raises:
-        InvalidParameterError: If an argument is out of its range, or the noise would
-            not fit 64 bits.
-
-    Example:
-        >>> gaussian_noise(Gaussian(noise_multiplier=2.0), tables=4)
-        RoundedGaussian(scale=4.0)
-    """
-    rows = parameters.count(rows_per_unit, "rows_per_unit")
-    distance = inputs.root(rows * rows * parameters.count(tables, "tables"))
-    sigma = inputs.at_least(inputs.noise_multiplier(paid), distance)
-    if sigma > MAX_SCALE:
-        raise InvalidParameterError(
-            "the noise would have a standard deviation above 2**50. Lower "
-            "noise_multiplier, the number of tables, or rows_per_unit."
-        )
-    return RoundedGaussian(sigma)
 
 
 def noisy_histograms(
-    tallies: Sequence[npt.ArrayLike], paid: Gaussian, *, rows_per_unit: int = 1
+    tallies: Sequence[npt.ArrayLike],
+    paid: Gaussian,
+    *,
+    bounds: Whole = None,
+    cells: Whole = None,
+    rows_per_unit: int = 1,
 ) -> list[Integers]:
-    """Release histograms of table rows with Gaussian noise, all of them at once.
+    """Release integer tallies of table rows with Gaussian noise.
 
-    Args:
-        tallies: Integer arrays of any shape, to each of which a row adds 1 in one cell
-            at most. The shapes are public.
-        paid: The event that was charged.
-        rows_per_unit: Most rows of one unit that the tallies were made of.
-
-    Returns:
-        The noisy histograms, integers in the shapes of `tallies`. They may be negative.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no entry.
+    The arguments and errors are those of `noisy_tallies`.
 
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0)
@@ -211,13 +201,25 @@ def noisy_histograms(
         [(2, 2), (1,)]
     """
     arrays = _arrays(tallies)
-    noise = gaussian_noise(paid, tables=len(arrays), rows_per_unit=rows_per_unit)
-    return [_noisy(array, noise) for array in arrays]
+    terms = {"bounds": bounds, "cells": cells}
+    return _noisy(
+        arrays, gaussian_noises(paid, len(arrays), **terms, rows=rows_per_unit)
+    )
 
 
-def _noisy(tally: Integers, noise: DiscreteLaplace | RoundedGaussian) -> Integers:
-    noisy: Integers = tally + noise.draw(tally.size).reshape(tally.shape)
-    return noisy
+def _whole(given: Whole, name: str, count: int) -> list[int]:
+    if given is not None and len(given) != count:
+        raise InvalidParameterError(f"{name} must hold one value for each tally.")
+    return [1] * count if given is None else [parameters.count(n, name) for n in given]
+
+
+def _noisy(
+    tallies: Sequence[Integers], noises: Sequence[DiscreteLaplace | RoundedGaussian]
+) -> list[Integers]:
+    return [
+        tally + noise.draw(tally.size).reshape(tally.shape)
+        for tally, noise in zip(tallies, noises, strict=True)
+    ]
 
 
 def _arrays(tallies: Sequence[npt.ArrayLike]) -> list[Integers]:

@@ -7,42 +7,43 @@ caller vouches that no person's records reached more than one of the candidates.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from langchain_core.messages import BaseMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
 from langchain_core.outputs import ChatGeneration, Generation
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict, Field, SkipValidation
-from typing_extensions import override
+from pydantic import ConfigDict, Field, SkipValidation, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import (
     Paid,
     PrivacyBudgetHandler,
-    Purchase,
     check_budget,
     find_budget,
 )
 from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.outcome import Outcome
+from langchain_dpicl.common.parameters import MAX_INTEGER
 from langchain_dpicl.common.prompts import SENTENCE_INSTRUCTIONS
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
-from langchain_dpicl.parsers.reading.refusal import says_nothing
-from langchain_dpicl.release.buying import bought
-from langchain_dpicl.release.flow import aresult
-from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
+from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.sealed import SealedModel, sealed
+from langchain_dpicl.threads import on_question_thread
+
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_INTEGER)]
+"""A public number of things, one at least."""
 
 Reading = Literal["answer", "loose", "nothing", "unreadable"]
 """How a parser reads a reply: an answer in the requested form, another answer that
@@ -82,7 +83,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
     relation: Relation = Relation.REPLACE
     """Stand-alone use: how neighboring inputs differ. A chain asks its groups."""
 
-    slot_count: int | None = None
+    slot_count: Count | None = None
     """Stand-alone use: the public number of groups. Under `REPLACE` it is by default
     the number of candidates, which is public there; under `ADD_REMOVE` that number is
     private."""
@@ -92,27 +93,19 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
     )
     """Stand-alone use: the account, unless the run's config names a handler."""
 
-    random: SkipValidation[SecureRandom | None] = Field(default=None, exclude=True)
-    """Tests only: another source of randomness; None is the context's, which is the
-    operating system's unless a test has set a seed."""
-
     abstain_text: str | None = None
     """Stand-alone use: the output when the mechanism releases nothing; None: one
     sentence that says why."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
+
+    @model_validator(mode="after")
+    def _can_pay(self) -> Self:
+        """Refuse what no account can pay, before anything is asked."""
         check_budget(self.budget)
-        checked_source(self.random)
-        self.check()
-
-    @abstractmethod
-    def check(self) -> None:
-        """Refuse parameters that make no sense, before anything is asked or paid.
-
-        Raises:
-            InvalidParameterError: If a parameter is out of its range.
-        """
+        self.charge()
+        return self
 
     @abstractmethod
     def charge(self, sampling_rate: float = 1.0) -> Charge:
@@ -147,6 +140,20 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         """Return how a group should answer one question; see `prepare`."""
         return self.get_format_instructions()
 
+    def ask(
+        self, model: SealedModel, prompts: Sequence[PromptValue | None]
+    ) -> list[Slot]:
+        """Have the groups answer, in the sealed region: by default one text a prompt.
+
+        Args:
+            model: The model, behind the wall.
+            prompts: One prompt for each group, empty ones among them.
+
+        Returns:
+            One slot for each prompt, in their order; each by its own prompt alone.
+        """
+        return model.ask(prompts)
+
     def reads(self, reply: str, prepared: Any) -> Reading:  # noqa: ARG002 - overridden
         """Return how one reply is read: for `DPChain.check`, on made-up records.
 
@@ -154,7 +161,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             reply: The reply.
             prepared: What `prepare` returned.
         """
-        return "nothing" if says_nothing(reply) else "answer"
+        return "nothing" if declines(reply) else "answer"
 
     @property
     def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:
@@ -174,10 +181,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             InvalidParameterError: If the public input can't be used.
         """
         return public
-
-    async def aprepare(self, public: PublicInput) -> Any:
-        """Do the public part of the work; see `prepare`."""
-        return self.prepare(public)
 
     def public_outcome(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
         """Return the outcome if public input alone decides it, so nobody pays."""
@@ -202,24 +205,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             slot_count: The public number of groups.
             prepared: What `prepare` returned.
         """
-
-    async def arelease(
-        self,
-        slots: Sequence[Slot],
-        *,
-        paid: Paid,
-        relation: Relation,
-        slot_count: int,
-        prepared: Any,
-    ) -> Outcome:
-        """Merge the slots by the mechanism; see `release`."""
-        return self.release(
-            slots,
-            paid=paid,
-            relation=relation,
-            slot_count=slot_count,
-            prepared=prepared,
-        )
 
     @abstractmethod
     def public_parameters(self) -> dict[str, Any]:
@@ -268,7 +253,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             NoBudgetError: If the parser has no `budget=`.
             BudgetExhaustedError: If the account can't pay.
         """
-        return self._parse(Hidden(result), callbacks=None)
+        return self._parse(Hidden(result))
 
     @override
     @hiding
@@ -276,7 +261,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self, result: list[Generation], *, partial: bool = False
     ) -> str:
         """Charge one release and merge many candidates; see `parse_result`."""
-        return await self._aparse(Hidden(result), callbacks=None)
+        return await self._aparse(Hidden(result))
 
     @override
     @hiding
@@ -294,11 +279,10 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         del input  # Callbacks receive an error while this frame stands.
 
         def parse(_count: object, run_manager: Any) -> str:
-            return self._parse(generations, callbacks=run_manager)
+            return self._parse(generations, run_manager)
 
-        return self._call_with_config(
-            parse, self._traced(generations.value), config, run_type="parser"
-        )
+        traced = self._traced(generations)
+        return self._call_with_config(parse, traced, config, run_type="parser")
 
     @override
     @hiding
@@ -310,11 +294,10 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         del input  # Callbacks receive an error while this frame stands.
 
         async def parse(_count: object, run_manager: Any) -> str:
-            return await self._aparse(generations, callbacks=run_manager)
+            return await self._aparse(generations, run_manager)
 
-        return await self._acall_with_config(
-            parse, self._traced(generations.value), config, run_type="parser"
-        )
+        traced = self._traced(generations)
+        return await self._acall_with_config(parse, traced, config, run_type="parser")
 
     def _read(self, value: Any) -> list[Generation]:
         candidates = value if isinstance(value, list | tuple) else [value]
@@ -324,51 +307,38 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             )
         return [_generation(candidate) for candidate in candidates]
 
-    def _traced(self, generations: Sequence[Generation]) -> str:
-        count = self._public_count(generations)
+    def _traced(self, result: Hidden[list[Generation]]) -> str:
+        count = self._public_count(result)
         return "candidates" if count is None else f"{count} candidates"
 
-    def _public_count(self, generations: Sequence[Generation]) -> int | None:
+    def _public_count(self, result: Hidden[list[Generation]]) -> int | None:
         if self.relation is Relation.REPLACE:
-            return len(generations)
+            return len(result.value)
         return self.slot_count
 
-    def _parse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget, terms = self._payer(callbacks), self._terms(result)
-        terms["prepared"] = self.prepare(PublicInput())
+    def _parse(self, result: Hidden[list[Generation]], callbacks: Any = None) -> str:
+        budget = find_budget(self.budget, callbacks)
+        prepared = self.prepare(PublicInput())
         with budget.buy(self.charge()) as paid:
 
             def merge() -> Outcome:
-                slots = [answered(candidate.text) for candidate in result.value]
-                outcome = self.release(slots, paid=paid, **terms)
+                outcome = self.release(
+                    [answered(candidate.text) for candidate in result.value],
+                    paid=paid,
+                    relation=self.relation,
+                    slot_count=self._public_count(result) or 1,
+                    prepared=prepared,
+                )
                 return Outcome.from_dict(paid.once(outcome.to_dict))
 
-            return self._say(run_sealed(merge))
+            outcome = sealed(merge)
+        said = outcome.text or ", ".join(outcome.keywords)
+        return said or outcome.refusal(self.abstain_text)
 
-    async def _aparse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget, terms = self._payer(callbacks), self._terms(result)
-        terms["prepared"] = await self.aprepare(PublicInput())
-        with await aresult(bought(Purchase(budget, self.charge()))) as paid:
-
-            async def merge() -> Outcome:
-                slots = [answered(candidate.text) for candidate in result.value]
-                outcome = await self.arelease(slots, paid=paid, **terms)
-                stored = await asyncio.to_thread(paid.once, outcome.to_dict)
-                return Outcome.from_dict(stored)
-
-            return self._say(await arun_sealed(merge))
-
-    def _terms(self, result: Hidden[list[Generation]]) -> dict[str, Any]:
-        count = self._public_count(result.value)
-        return {"relation": self.relation, "slot_count": count or 1}
-
-    def _payer(self, callbacks: Any) -> PrivacyBudgetHandler:
-        return find_budget(self.budget, callbacks)
-
-    def _say(self, outcome: Outcome) -> str:
-        if outcome.text is not None:
-            return outcome.text
-        return ", ".join(outcome.keywords) or outcome.refusal(self.abstain_text)
+    async def _aparse(
+        self, result: Hidden[list[Generation]], callbacks: Any = None
+    ) -> str:
+        return await on_question_thread(partial(self._parse, result, callbacks))
 
 
 def _generation(candidate: Any) -> Generation:
@@ -382,3 +352,13 @@ def _generation(candidate: Any) -> Generation:
         "A candidate must be a string, a message or a generation, not "
         f"{type(candidate).__name__}."
     )
+
+
+def named(thing: object) -> list[str]:
+    """Return a model's class and name, to tell it from others in a cache key."""
+    name = getattr(thing, "model_name", None) or getattr(thing, "model", None)
+    kind = type(thing)
+    return [
+        f"{kind.__module__}.{kind.__qualname__}",
+        name if isinstance(name, str) else "",
+    ]

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from pydantic import AfterValidator, Field, SkipValidation
-from typing_extensions import override
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, SkipValidation, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import (
-    CALLS_FAILED,
-    NO_LEAD,
-    UNREADABLE,
-    Outcome,
-    Status,
-)
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.parameters import MAX_INTEGER
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.embedding_calls import each_call
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import vectors, voting
-from langchain_dpicl.mechanisms.random import use
-from langchain_dpicl.parsers.answer_vectors import (
-    Vectors,
-    answer_vectors,
-    usable_row,
-)
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.candidates import Candidates
-from langchain_dpicl.parsers.lead import noisy_others, verdict
-from langchain_dpicl.parsers.reading.mentions import chooses_none
-from langchain_dpicl.parsers.reading.refusal import says_nothing
-from langchain_dpicl.parsers.reading.text import passage
-from langchain_dpicl.parsers.words import named
-from langchain_dpicl.release.flow import Flow, aresult, result
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, named
+from langchain_dpicl.parsers.lead import voted
+from langchain_dpicl.parsers.reading import NoChoice, read_choice
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.sealed.embedding_calls import aembed
 
 NOTHING = (
     "I don't know.",
@@ -50,38 +34,60 @@ NOTHING = (
 )
 """Public ways to say that the records do not tell: together one more candidate."""
 
-Center = Literal["candidates"] | Sequence[float] | None
+PADDING = "The records show it in several places."
+"""A made-up answer, for a group that has said nothing to embed."""
+
+_TELL = 'the answers are nearest to "the records do not tell"'
+
+Vectors = NDArray[np.float64]
 
 
-def _kept(center: Any) -> Any:
-    """Return an immutable copy of a vector."""
-    is_vector = not isinstance(center, str) and isinstance(center, Iterable)
-    return tuple(center) if is_vector else center
+@dataclass(frozen=True)
+class Candidates:
+    """What is public about a question.
+
+    Attributes:
+        texts: The K candidates.
+        vectors: Embeddings of the candidates, and of the `NOTHING` behind them, each of
+            length 1, shape (K + N, D).
+    """
+
+    texts: tuple[str, ...]
+    vectors: Vectors
+
+    def nearest(self, row: Vectors) -> int:
+        """Return which candidate an answer is nearest to; K is "nothing is told".
+
+        Computed for each answer by itself, and not by a matrix product of all: there a
+        row's last bits depend on the number of rows and on its place among them, so one
+        more answer could flip tied votes of all the others.
+        """
+        place = int(np.argmax((self.vectors * row).sum(axis=1)))
+        return min(place, len(self.texts))
 
 
 class ESAOutputParser(DPOutputParser):
-    """Release the public candidate answer that fits the groups' answers best.
+    """Release the public candidate answer that most groups' answers are nearest to.
 
     The candidates are the model's own answers to the question alone, or a list you
-    give. Use it for answers in free wording: it compares meanings, not words. "The
-    records do not tell" is one more candidate; if it fits best, nothing is released. A
-    candidate that no group's answer is near comes out in 1 % of questions.
+    give. Use it for answers in free wording: it compares meanings, not words. Each
+    answer votes for the candidate with the largest cosine. "The records do not tell" is
+    one more candidate; where it leads, nothing is released. A candidate that no group's
+    answer is nearest to comes out in at most 1 % of questions. Two candidates may say
+    the same in other words, so a close race still has a winner.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.vectors`, of rows around a public center, Gaussian(z, q). The
-        candidate with the largest cosine to center + sum / m is post-processing of
-        public candidates and the noisy sum. So are their `scores` in the record, their
-        order, and whether they reach `min_score` or the score that noise alone reaches.
-        With `select="vote"` each answer votes for its nearest candidate:
-        `mechanisms.voting`, the same event. A slot whose reply can't be read, or whose
-        call failed, has a coordinate of its own in the same sum instead of a vector.
-        Each answer is embedded by a call of its own; one that can't be embedded, or
-        whose vector is zero, not finite or of
-        another length, can't be read, and no other is affected. Groups without an
-        answer have a call with a made-up text, so that the bill of the embedding
-        counts the public number of groups. A single candidate is no choice: nothing is
-        asked or charged.
+        `mechanisms.voting`, Gaussian(z, q). A slot adds 1 to one bin at most, by its
+        own text alone: a candidate, "the records do not tell", an unreadable reply, or
+        a failed call. Which candidate comes out, and the order of those that do, is
+        post-processing of the noisy votes. Each answer is embedded by a call of its
+        own, so its vector is a function of that answer, whatever the embedding does
+        with the texts of one call; one that can't be embedded, or whose vector is zero,
+        not finite or of another length, can't be read, and no other is affected. One
+        call is made for each group that was asked, with a made-up text where it gave no
+        answer, and none is made again: the bill of the embedding counts the groups,
+        which are public. A single candidate is no choice: nothing is asked or charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -97,71 +103,33 @@ class ESAOutputParser(DPOutputParser):
         ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
         ...     ),
         ... )
-        >>> parser.invoke(["Most of them report a dry cough."] * 200)
+        >>> parser.invoke(["Most of them report a dry cough."] * 60)
         'It causes a dry cough.'
     """
 
     embedding: SkipValidation[Embeddings] = Field(exclude=True)
     """Embeds candidates and answers."""
 
-    n_candidates: int = 8
+    n_candidates: Annotated[int, Field(strict=True, ge=2, le=MAX_INTEGER)] = 8
     """How many public answers to ask for if `candidates` is not given."""
 
-    candidates: Annotated[Sequence[str], AfterValidator(tuple)] | None = None
-    """Public candidate answers."""
-
-    center: Annotated[SkipValidation[Center], AfterValidator(_kept)] = None
-    """Public center of the ball: None (zero), "candidates" (their mean) or a vector."""
-
-    radius: float = 1.0
-    """Radius R of the ball. With center="candidates" a small R divides the noise, as
-    long as the answers lie within it; answers outside are moved to its surface. Answers
-    for other candidates then count against the best one, which is harder to tell from
-    noise; see `min_score`."""
-
-    select: Literal["cosine", "vote"] = "cosine"
-    """`vote` is better where most groups agree on a candidate, `cosine` where answers
-    lie between the candidates."""
-
-    min_score: float | None = None
-    """Least score of a released candidate. A score is the inner product with the noisy
-    mean: about the mean cosine with the groups' answers, where a group without an
-    answer counts as the center. The score of unrelated texts depends on the embedding:
-    try it on public texts. If no candidate reaches `min_score`, nothing is released.
-    The ranking has only candidates that reach it. None: the best candidate must be
-    nearer than noise alone brings it in 1 % of questions, and the ranking has all
-    candidates. With -1 the best candidate comes out, however far away it is, unless
-    failed calls or unreadable replies clearly lead it. Needs `select="cosine"`."""
+    candidates: (
+        Annotated[Sequence[str], Field(min_length=2), AfterValidator(tuple)] | None
+    ) = None
+    """Public candidate answers, two at least."""
 
     noise_multiplier: float | None = None
     """z; None leaves it to the budget's plan."""
 
-    @override
-    def check(self) -> None:
-        """Refuse parameters that make no sense."""
-        parameters.positive("radius", self.radius)
-        parameters.count(self.n_candidates, "n_candidates", minimum=2)
-        if isinstance(self.center, str) and self.center != "candidates":
-            raise InvalidParameterError(
-                "center must be None, 'candidates' or a vector of numbers."
-            )
+    @model_validator(mode="after")
+    def _calls_are_public(self) -> Self:
+        """Refuse a bill of the embedding that would count private candidates."""
         if self.relation is Relation.ADD_REMOVE and self.slot_count is None:
             raise InvalidParameterError(
-                "Under add/remove the number of candidates is private: give the "
-                "public slot_count that calls of the embedding are padded to, and "
-                "the sum is divided by."
+                "under add/remove the number of candidates is private: give the "
+                "public slot_count that calls of the embedding are padded to"
             )
-        if self.min_score is not None and (
-            self.select == "vote" or not -1 <= self.min_score <= 1
-        ):
-            raise InvalidParameterError(
-                'min_score goes with select="cosine" and is between -1 and 1.'
-            )
-        if self.candidates is not None and (
-            isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
-        ):
-            raise InvalidParameterError("candidates must be a list of at least two.")
-        self.charge()
+        return self
 
     @property
     @override
@@ -171,51 +139,45 @@ class ESAOutputParser(DPOutputParser):
 
     @override
     def charge(self, sampling_rate: float = 1.0) -> Charge:
-        """Return what one noisy sum, or vote, costs."""
-        charge = voting.charge if self.select == "vote" else vectors.charge
-        return charge(
+        """Return what one vote costs."""
+        return voting.charge(
             noise_multiplier=self.noise_multiplier,
             sampling_rate=sampling_rate,
-            name=f"esa/{self.select}",
+            name="esa/vote",
         )
 
     @override
     def prepare(self, public: PublicInput) -> Candidates:
         """Embed the candidates."""
-        texts = self._texts(public)
-        return self._candidates(
-            texts, self.embedding.embed_documents([*texts, *NOTHING])
-        )
-
-    @override
-    async def aprepare(self, public: PublicInput) -> Candidates:
-        """Embed the candidates; see `prepare`."""
-        texts = self._texts(public)
-        vectors = await aembed(self.embedding, "aembed_documents", [*texts, *NOTHING])
-        return self._candidates(texts, vectors)
+        given = self.candidates if self.candidates is not None else public.zero_shot
+        every = tuple(dict.fromkeys(text.strip() for text in given if text.strip()))
+        if not every:
+            raise InvalidParameterError(
+                "There is no candidate answer: the model gave none to the question "
+                "alone. Give candidates=[...]."
+            )
+        # One that says nothing counts as `NOTHING`; alone it is the public answer.
+        texts = tuple(text for text in every if not _tells_nothing(text)) or every[:1]
+        asked = [*texts, *NOTHING]
+        (rows,) = each_call(self.embedding, [asked], _unit_rows)
+        if len(rows) != len(asked):
+            raise InvalidParameterError(
+                f"The embedding gave {len(rows)} usable vectors for {len(texts)} "
+                f"candidates and {len(NOTHING)} sentences: some are zero, not finite "
+                "or of another length."
+            )
+        return Candidates(texts, np.array(rows))
 
     @override
     def public_outcome(self, prepared: Candidates) -> Outcome | None:
         """A single candidate is the answer, whatever the groups would say."""
         if len(prepared.texts) > 1:
             return None
-        return Outcome(
-            Status.FALLBACK,
-            prepared.texts[0],
-            details={"reason": "there is only one candidate to choose from"},
-        )
+        details = {"reason": "there is only one candidate to choose from"}
+        return Outcome(Status.FALLBACK, prepared.texts[0], details=details)
 
     @override
-    def release(self, slots: Sequence[Slot], **terms: Any) -> Outcome:
-        """Embed the answers and release the nearest candidate."""
-        return result(self._released(slots, **terms))
-
-    @override
-    async def arelease(self, slots: Sequence[Slot], **terms: Any) -> Outcome:
-        """Embed the answers and release the nearest candidate; see `release`."""
-        return await aresult(self._released(slots, **terms))
-
-    def _released(
+    def release(
         self,
         slots: Sequence[Slot],
         *,
@@ -223,195 +185,79 @@ class ESAOutputParser(DPOutputParser):
         relation: Relation,
         slot_count: int,
         prepared: Candidates,
-    ) -> Flow[Outcome]:
-        terms: Any = {"paid": paid.events[0], "relation": relation}
-        if self.select == "vote":
-            votes = yield from self.votes(slots, slot_count, prepared)
-            with use(self.random):
-                counts = voting.noisy_counts(votes, **terms).tolist()
-            return _voted(counts, voting.sigma(**terms), prepared.texts)
-        rows = yield from self.rows(slots, slot_count, prepared)
-        with use(self.random):
-            noisy = vectors.noisy_sum(rows, **terms, radius=self.radius)
-        sigma = vectors.sigma(**terms, radius=self.radius)
-        return self._nearest(noisy, sigma, max(slot_count, 1), prepared)
-
-    def votes(
-        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
-    ) -> Flow[list[int]]:
-        """Hand on calls; return each candidate's votes, and the other bins'. Private.
-
-        The bins are "the records do not tell", unreadable replies and failed calls.
-        """
-        rows, tallies = yield from self._embedded(slots, slot_count, prepared)
-        return [*prepared.votes(rows), *tallies]
-
-    def rows(
-        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
-    ) -> Flow[Vectors]:
-        """Hand on calls; return each answer as a row around the center. Private.
-
-        Rows have two entries more: replies that can't be read, and failed calls.
-        """
-        rows, tallies = yield from self._embedded(slots, slot_count, prepared)
-        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
-        away = np.pad(answers - prepared.center, ((0, 0), (0, len(tallies))))
-        # A slot without a vector stands at one more axis, on the ball's surface.
-        axes = np.zeros((len(tallies), away.shape[1]))
-        axes[:, -len(tallies) :] = self.radius * np.eye(len(tallies))
-        return np.concatenate([away, np.repeat(axes, tallies, axis=0)])
-
-    def _embedded(
-        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
-    ) -> Flow[tuple[list[Vectors], tuple[int, int]]]:
-        """Embed the answers; return them, and how many are unreadable and failed."""
-        texts, unknown, unreadable = _answers(slots)
-        size = prepared.center.size
-        embedded = yield from answer_vectors(self.embedding, texts, slot_count, size)
-        rows = [row for row in embedded if row is not None]
-        unreadable += len(embedded) - len(rows)
-        rows += [prepared.nothing[0]] * unknown
-        return rows, (unreadable, sum(slot.failed for slot in slots))
-
-    def _nearest(
-        self, noisy: Vectors, sigma: float, slots: int, prepared: Candidates
     ) -> Outcome:
-        """Return the candidate that a noisy sum is nearest to. Public."""
-        noisy, tallies = noisy[:-2], noisy[-2:]
-        counts = (tallies / self.radius).round(1).tolist()
-        counted: dict[str, Any] = dict(zip(_TALLIES, counts, strict=True))
-        mean = prepared.center + noisy / slots
-        scores = prepared.vectors @ mean
-        nothing = float((prepared.nothing @ mean).max())
-        best, *_ = places = np.argsort(-scores, kind="stable").tolist()
-        scored = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
-        counted["scores"] = {text: round(float(score), 3) for text, score in scored}
-        tie = vectors.lead_over_a_tie(sigma, labels=1)
-        first = int(tallies.argmax())
-        over = tallies[first] - max(tallies[1 - first], prepared.nearest(noisy))
-        if tallies[first] >= vectors.least_sum(sigma, 2) and over >= tie:
-            reason = (UNREADABLE, CALLS_FAILED)[first]
-            return _fallback(reason, **counted)
-        if nothing >= scores[best]:
-            # A lead is a difference along a line, with the noise of one entry.
-            lead = prepared.lead(slots * mean)
-            reason = _TELL if lead * math.sqrt(2) >= tie else NO_LEAD
-            return _fallback(reason, **counted)
-        if self.min_score is not None:
-            places = [place for place in places if scores[place] >= self.min_score]
-            is_far = not places
-        else:
-            # Without any answer, the sum's length in a direction is noise alone.
-            least = vectors.least_sum(sigma, len(places))
-            is_far = float(prepared.direction(best) @ noisy) < least
-        if is_far:
-            reason = "no candidate is near enough to what the groups say"
-            return _fallback(reason, **counted)
-        ranking = tuple(prepared.texts[place] for place in places)
-        return Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=counted)
+        """Embed the answers and release the candidate that most are nearest to."""
+        counts, texts = self.counts(slots, prepared, slot_count), prepared.texts
+        outcome = voted(counts, texts, paid=paid, relation=relation, none=_TELL)
+        if outcome.text is None:
+            return outcome
+        noisy = outcome.details["noisy_votes"]
+        ranked = sorted(texts, key=noisy.__getitem__, reverse=True)
+        return replace(outcome, ranking=tuple(ranked))
 
-    def _texts(self, public: PublicInput) -> tuple[str, ...]:
-        given = self.candidates if self.candidates is not None else public.zero_shot
-        texts = tuple(dict.fromkeys(text.strip() for text in given if text.strip()))
-        if not texts:
-            raise InvalidParameterError(
-                "There is no candidate answer: the model gave none to the question "
-                "alone. Give candidates=[...]."
-            )
-        # A candidate that says nothing counts as `NOTHING`; if it is the only one, it
-        # is the public answer.
-        return tuple(t for t in texts if not says_nothing(t)) or texts[:1]
+    def counts(
+        self, slots: Sequence[Slot], prepared: Candidates, calls: int = 0
+    ) -> list[int]:
+        """Return the votes of each candidate, and of the bins behind them. Private.
 
-    def _candidates(
-        self, texts: tuple[str, ...], vectors: Sequence[Sequence[float]]
-    ) -> Candidates:
-        size = len(next(iter(vectors), ()))
-        rows = [usable_row(vector, size) for vector in vectors]
-        good = [row for row in rows if row is not None]
-        if len(good) != len(texts) + len(NOTHING):
-            raise InvalidParameterError(
-                f"The embedding gave {len(good)} usable vectors for {len(texts)} "
-                f"candidates and {len(NOTHING)} sentences: some are zero, not finite "
-                "or of another length."
-            )
-        # Unit length, so that the largest inner product is the largest cosine.
-        array = np.array(good)
-        array /= np.linalg.norm(array, axis=1, keepdims=True)
-        own, nothing = array[: len(texts)], array[len(texts) :]
-        return Candidates(texts, own, self._center(own), nothing)
+        Args:
+            slots: One per group.
+            prepared: The candidates.
+            calls: The public number of calls; made-up answers fill up to it.
+        """
+        replies = [slot.text for slot in slots if slot.text is not None]
+        texts = [text for text in replies if text.strip()]
+        known = [text for text in texts if not attempt(partial(_tells_nothing, text))]
+        asked = [[text] for text in [*known, *[PADDING] * (calls - len(known))]]
 
-    def _center(self, vectors: Vectors) -> Vectors:
-        size = vectors.shape[1]
-        if self.center is None:
-            return np.zeros(size)
-        if isinstance(self.center, str):
-            return np.asarray(vectors.mean(axis=0), dtype=np.float64)
-        center = np.asarray(self.center, dtype=np.float64)
-        if center.shape != (size,) or not np.isfinite(center).all():
-            raise InvalidParameterError(
-                f"center must be a finite vector of the embedding's length {size}."
-            )
-        return center
+        def vote(vectors: Any, _: int) -> int | None:
+            (vector,) = vectors
+            row = usable_row(vector, prepared.vectors.shape[1])
+            return None if row is None else prepared.nearest(row)
+
+        places = each_call(self.embedding, asked, vote, alone=True)[: len(known)]
+        votes = [places.count(place) for place in range(len(prepared.texts) + 1)]
+        votes[-1] += len(texts) - len(known)
+        unreadable = len(replies) - len(texts) + places.count(None)
+        return [*votes, unreadable, sum(slot.failed for slot in slots)]
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
         given = None if self.candidates is None else list(self.candidates)
-        center = self.center
-        if center is not None and not isinstance(center, str):
-            center = np.asarray(center, dtype=np.float64).tolist()
-        return {
-            **super().cache_parameters(question),
-            "given": given,
-            "center": center,
-            "embedding": named(self.embedding),
-        }
+        known = super().cache_parameters(question)
+        return {**known, "given": given, "embedding": named(self.embedding)}
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return how candidates are found and compared."""
-        return {
-            "select": self.select,
-            "candidates": "given" if self.candidates is not None else self.n_candidates,
-            "radius": self.radius,
-            "min_score": self.min_score,
-            "center": self.center
-            if isinstance(self.center, str)
-            else ("zero" if self.center is None else "given"),
-        }
+        """Return how candidates are found."""
+        given = self.candidates is not None
+        return {"candidates": "given" if given else self.n_candidates}
 
 
-_TELL = 'the answers are nearest to "the records do not tell"'
-_TALLIES = ("noisy_unreadable", "noisy_failed")
+def usable_row(vector: Any, size: int) -> Vectors | None:
+    """Return a vector scaled to norm 1, or None if it can't be used.
 
-
-def _voted(noisy: list[int], sigma: float, texts: tuple[str, ...]) -> Outcome:
-    """Return what noisy votes for candidates say.
-
-    Two candidates may say the same in other words, so a close race still has a winner.
+    Example:
+        >>> usable_row([3.0, 4.0], 2), usable_row([0.0, float("nan")], 2)
+        (array([0.6, 0.8]), None)
     """
-    votes, others = noisy[: len(texts)], noisy[len(texts) :]
-    result = verdict(votes, others, sigma=sigma, min_lead=0, none=_TELL)
-    details = {**noisy_others(others), "confidence": result.confidence}
-    if result.winner is None:
-        return _fallback(result.reason, **details)
-    return Outcome(Status.RELEASED, texts[result.winner], details=details)
+    try:
+        # A copy: a client may fill the same array again at its next call.
+        row = np.array(vector, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    if row.shape != (size,) or not np.isfinite(row).all():
+        return None
+    norm = float(np.linalg.norm(row))
+    return row / norm if 0 < norm < np.inf else None
 
 
-def _fallback(reason: str, **details: Any) -> Outcome:
-    return Outcome(Status.FALLBACK, details={**details, "reason": reason})
-
-
-def _answers(slots: Sequence[Slot]) -> tuple[list[str], int, int]:
-    """Return the answers, how many replies say "I don't know", and how many nothing.
-
-    The former count as the public `NOTHING`, whatever their wording.
-    """
-    replies = [slot.text for slot in slots if slot.text is not None]
-    texts = [text for text in replies if text.strip()]
-    known = [text for text in texts if not attempt(partial(_tells_nothing, text))]
-    return known, len(texts) - len(known), len(replies) - len(texts)
+def _unit_rows(vectors: Any, _: int) -> list[Vectors]:
+    size = len(next(iter(vectors), ()))
+    rows = [usable_row(vector, size) for vector in vectors]
+    return [row for row in rows if row is not None]
 
 
 def _tells_nothing(text: str) -> bool:
-    return says_nothing(text) or chooses_none(passage(text))
+    return read_choice(text, ()) is NoChoice.NONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,14 +14,11 @@ from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
-from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, items_of
-from langchain_dpicl.parsers.reading.refusal import says_nothing
-from langchain_dpicl.parsers.words import (
-    Tokenizer,
-    keyword_counts,
-    refuse_unnamed,
-    tokenize,
-)
+from langchain_dpicl.parsers.reading import declines, dropped_words, items
+from langchain_dpicl.parsers.words import STOP_WORDS
+from langchain_dpicl.sealed import attempt
+
+Tokenizer = Callable[[str], Sequence[str]]
 
 
 class KeywordOutputParser(DPOutputParser):
@@ -35,7 +32,7 @@ class KeywordOutputParser(DPOutputParser):
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
     """Maps a text to the items that it counts for; None is
-    `langchain_dpicl.parsers.reading.keywords.items_of`."""
+    `langchain_dpicl.parsers.reading.items`."""
 
     language: str | None = "en"
     """Language of the lemmas, by simplemma's code; None counts words without lemmas."""
@@ -76,33 +73,36 @@ class KeywordOutputParser(DPOutputParser):
     @override
     def reads(self, reply: str, prepared: frozenset[str]) -> Reading:
         """Return whether a reply is one item, as asked for, or counts word by word."""
-        if says_nothing(reply):
+        if declines(reply):
             return "nothing"
-        if self.tokenizer is not None:
-            return "answer" if set(self.tokenizer(reply)) - prepared else "unreadable"
-        items = items_of(reply, prepared, self.language)
-        return ("loose" if len(items) > 1 else "answer") if items else "unreadable"
+        found = self._items(reply, prepared)
+        is_loose = len(found) > 1 and self.tokenizer is None
+        return ("loose" if is_loose else "answer") if found else "unreadable"
 
     @override
     def prepare(self, public: PublicInput) -> frozenset[str]:
         """Return the words that are not counted for this question."""
-        dropped = {word.casefold() for word in self.stop_words}
-        if self.drop_public_words:
-            words = self.tokenizer or tokenize
-            for text in (public.question, public.prompt_text):
-                dropped.update(words(text))
-        return frozenset(dropped)
+        texts = (public.question, public.prompt_text) if self.drop_public_words else ()
+        own = self.tokenizer
+        if own is None:
+            return dropped_words(self.stop_words, texts, self.language)
+        return dropped_words([*self.stop_words, *(w for t in texts for w in own(t))])
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
-        """Return every public parameter that an answer depends on."""
-        refuse_unnamed(self.tokenizer)
+        """Return every public parameter that an answer depends on.
+
+        Raises:
+            InvalidParameterError: If there is a custom tokenizer.
+        """
+        if self.tokenizer is not None:
+            raise InvalidParameterError(
+                "Answers can't be kept: functions such as tokenizer= can't be told "
+                "apart. Use the library's own tokenizer, or cache=False."
+            )
         known = super().cache_parameters(question)
-        return {
-            **known,
-            "stop_words": sorted(self.stop_words),
-            "language": self.language,
-        }
+        words = sorted(self.stop_words)
+        return {**known, "stop_words": words, "language": self.language}
 
     @override
     def public_parameters(self) -> dict[str, Any]:
@@ -119,12 +119,22 @@ class KeywordOutputParser(DPOutputParser):
         dropped: frozenset[str],
         items_per_answer: int | None = None,
     ) -> Counter[str]:
-        """Return in how many slots each item occurs. Private."""
-        own = self.tokenizer
-        items = own or partial(items_of, question_words=dropped, language=self.language)
-        return keyword_counts(
-            (slot.text for slot in slots if slot.text is not None),
-            tokenizer=items,
-            dropped=dropped if own else (),
-            items_per_answer=items_per_answer,
-        )
+        """Return in how many slots each item occurs. Private.
+
+        An answer adds at most 1 to any count, whatever its length, and to at most
+        `items_per_answer` of them, its first ones. One that can't be read adds nothing:
+        the failure of a custom tokenizer on it does not stop the release of the others.
+        """
+        counts: Counter[str] = Counter()
+        for slot in slots:
+            if slot.text is not None:
+                found = attempt(partial(self._items, slot.text, dropped)) or []
+                counts.update(found[:items_per_answer])
+        return counts
+
+    def _items(self, answer: str, dropped: frozenset[str]) -> list[str]:
+        """Return the different items of an answer that are not dropped."""
+        if self.tokenizer is None:
+            return items(answer, dropped, self.language)
+        found = dict.fromkeys(map(str, self.tokenizer(answer)))
+        return [word for word in found if word not in dropped]

@@ -2,42 +2,87 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import AfterValidator, Field, SkipValidation
-from typing_extensions import override
+from pydantic import AfterValidator, Field, SkipValidation, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge, Exponential
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_joint
-from langchain_dpicl.mechanisms.random import use
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
-from langchain_dpicl.parsers.reading.refusal import says_nothing
-from langchain_dpicl.parsers.words import (
-    Tokenizer,
-    domain_places,
-    lemmas,
-    refuse_unnamed,
-)
+from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
+from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.parsers.words import lemma, tokenize
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
+
+_BRACKETED = re.compile(r"([^()]+)\(([^()]+)\)\s*")
 
 
 def _kept(domain: Any) -> Any:
     """Return an immutable copy of a list of words."""
-    if callable(domain) or isinstance(domain, str):
+    if callable(domain):
         return domain
-    if not isinstance(domain, Iterable):
-        raise ValueError("give a list of words, or a function to one")  # noqa: TRY004
+    if isinstance(domain, str) or not isinstance(domain, Iterable):
+        raise ValueError("give a list of words, not a string")  # noqa: TRY004
     return tuple(domain)
+
+
+def lemmas(text: str) -> tuple[str, ...]:
+    """Return the words of a text by their lemmas.
+
+    Example:
+        >>> lemmas("Dry coughs.")
+        ('dry', 'cough')
+    """
+    return tuple(map(lemma, tokenize(text)))
+
+
+def domain_places(answers: Iterable[str], domain: Sequence[str]) -> list[set[int]]:
+    """Return for each answer the places of the entries of a public domain it names.
+
+    Words count by their lemmas. An entry of several words is named where they occur one
+    after the other; one with brackets, "silent (no pain)", also where the words outside
+    or inside them do. A name that two entries share in this way stands for neither.
+
+    Args:
+        answers: One text per slot that answered.
+        domain: Public words or phrases.
+
+    Example:
+        >>> domain_places(["A dry cough.", "None."], ["dry cough", "cough", "rash"])
+        [{0, 1}, set()]
+    """
+    whole = [lemmas(entry) for entry in domain]
+    parts = [
+        set(map(lemmas, found.groups() if found else ()))
+        for found in map(_BRACKETED.fullmatch, domain)
+    ]
+    often = Counter([*whole, *(name for names in parts for name in names)])
+    entries: dict[tuple[str, ...], list[int]] = {}
+    for place, (one, names) in enumerate(zip(whole, parts, strict=True)):
+        for name in {one, *(name for name in names if often[name] == 1)} - {()}:
+            entries.setdefault(name, []).append(place)
+    lengths = sorted({len(name) for name in entries})
+    places = []
+    for words in map(lemmas, answers):
+        runs = {
+            words[start : start + length]
+            for length in lengths
+            for start in range(len(words) - length + 1)
+        }
+        named = runs & entries.keys()
+        places.append({place for name in named for place in entries[name]})
+    return places
 
 
 class KSAJointOutputParser(DPOutputParser):
@@ -70,7 +115,7 @@ class KSAJointOutputParser(DPOutputParser):
         'cough'
     """
 
-    k: int
+    k: Count
     """How many words to release."""
 
     domain: Annotated[SkipValidation[Domain], AfterValidator(_kept)] = Field(repr=False)
@@ -79,22 +124,17 @@ class KSAJointOutputParser(DPOutputParser):
     epsilon: float | None = None
     """epsilon of one release; None leaves it to the budget's plan."""
 
-    tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """Maps a text to words; None is `words.tokenize`, and words count by their
-    lemmas."""
-
     prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=RANKED_KEYWORD_PROMPT, exclude=True, repr=False
     )
     """The rewriting prompt, with `keywords` and `question`."""
 
-    @override
-    def check(self) -> None:
-        """Refuse a k that makes no sense or does not fit the domain."""
-        parameters.count(self.k, "k")
+    @model_validator(mode="after")
+    def _domain_is_large_enough(self) -> Self:
+        """Refuse a k that does not fit the domain."""
         if not callable(self.domain):
             self._entries(self.domain)
-        self.charge()
+        return self
 
     @property
     @override
@@ -105,10 +145,9 @@ class KSAJointOutputParser(DPOutputParser):
     @override
     def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
         """Return whether a reply names a word of the domain."""
-        words = self.tokenizer or lemmas
-        if any(domain_places([reply], prepared, tokenizer=words)):
+        if any(domain_places([reply], prepared)):
             return "answer"
-        return "nothing" if says_nothing(reply) else "unreadable"
+        return "nothing" if declines(reply) else "unreadable"
 
     @override
     def get_format_instructions(self) -> str:
@@ -138,14 +177,13 @@ class KSAJointOutputParser(DPOutputParser):
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
         texts = (slot.text for slot in slots if slot.text is not None)
-        words, none = self.tokenizer or lemmas, len(prepared)
+        none = len(prepared)
         counts = [0] * (none + 1)
-        for places in domain_places(texts, prepared, tokenizer=words):
+        for places in domain_places(texts, prepared):
             for place in places or {none}:
                 counts[place] += 1
         event = cast("Exponential", paid.events[0])
-        with use(self.random):
-            ranked = keyword_joint.joint_top_k(counts, self.k, event, relation)
+        ranked = keyword_joint.joint_top_k(counts, self.k, event, relation)
         before = ranked[: ranked.index(none)] if none in ranked else ranked
         if not before:
             reason = 'the noisy ranking put "none of the words" first'
@@ -155,7 +193,6 @@ class KSAJointOutputParser(DPOutputParser):
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
-        refuse_unnamed(self.tokenizer)
         entries = self.prepare(PublicInput(question=question))
         return {**super().cache_parameters(question), "entries": list(entries)}
 
@@ -166,13 +203,11 @@ class KSAJointOutputParser(DPOutputParser):
         return {"k": self.k, "domain": "fixed" if fixed else "by question"}
 
     def _entries(self, domain: Sequence[str]) -> tuple[str, ...]:
-        words = self.tokenizer or lemmas
         if isinstance(domain, str):
             raise InvalidParameterError("domain must be a list of words, not a string.")
         entries: dict[tuple[str, ...], str] = {}
         for entry in domain:
-            form = tuple(words(entry))
-            if form:
+            if form := lemmas(entry):
                 entries.setdefault(form, entry)
         if len(entries) < self.k:
             raise InvalidParameterError(

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import Field, SkipValidation
-from typing_extensions import override
+from pydantic import Field, SkipValidation, StrictInt, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_ptr
-from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
@@ -52,7 +50,7 @@ class KSAPTROutputParser(KeywordOutputParser):
         'dry cough'
     """
 
-    k: int | tuple[int, int] = 1
+    k: StrictInt | tuple[StrictInt, StrictInt] = 1
     """How many words: a number, or a public range (first, last) to choose from. The
     choice is private too, so it costs noise. It takes the widest gap, which is not
     always the most useful number of words. Give a number where you can."""
@@ -72,17 +70,18 @@ class KSAPTROutputParser(KeywordOutputParser):
     )
     """The rewriting prompt, with `keywords` and `question`."""
 
-    @override
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _test_can_pass(self) -> Self:
         """Refuse what the release would refuse, before anything is paid for it."""
-        first, last = (parameters.count(k, "k") for k in self._range)
-        if not 0 <= last - first < keyword_ptr.MAX_CHOICES:
+        first, last = self._range
+        if not (first >= 1 and 0 <= last - first < keyword_ptr.MAX_CHOICES):
             raise InvalidParameterError(
                 "k must be a number, or a range (first, last) of at most "
-                f"{keyword_ptr.MAX_CHOICES} such, not {self.k}."
+                f"{keyword_ptr.MAX_CHOICES} such, not {self.k}"
             )
         test: Any = self.charge().at(1.0, delta0=1e-6)[-2:]
         keyword_ptr.required_gap(test, Relation.REPLACE)
+        return self
 
     @property
     @override
@@ -120,16 +119,13 @@ class KSAPTROutputParser(KeywordOutputParser):
         """Count words, and release the first k if their gap passes."""
         *choice, gaussian, failure = cast("tuple[Any, ...]", paid.events)
         counts, k = self.counts(slots, prepared), self._range[0]
-        with use(self.random):
-            if choice:
-                k = keyword_ptr.choose_k(counts, self._range, choice[0], relation)
-            top = keyword_ptr.ptr_top_k(counts, k, (gaussian, failure), relation)
+        if choice:
+            k = keyword_ptr.choose_k(counts, self._range, choice[0], relation)
+        top = keyword_ptr.ptr_top_k(counts, k, (gaussian, failure), relation)
         if top is None:
-            return Outcome(
-                Status.FALLBACK,
-                # One noisy test tells that it failed, and not why.
-                details={"k": k, "reason": "the test for agreement was not passed"},
-            )
+            # One noisy test tells that it failed, and not why.
+            reason = "the test for agreement was not passed"
+            return Outcome(Status.FALLBACK, details={"k": k, "reason": reason})
         return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
 
     @override

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from typing_extensions import override
+from pydantic import model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
@@ -13,7 +14,7 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.mechanisms import keyword_threshold
-from langchain_dpicl.mechanisms.random import use
+from langchain_dpicl.parsers.base import Count
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
@@ -58,7 +59,7 @@ class KSAThresholdOutputParser(KeywordOutputParser):
         'dry cough'
     """
 
-    items_per_answer: int = 1
+    items_per_answer: Count = 1
     """How many different items one answer counts for: its first ones. Groups are asked
     for up to three words, which are one item. Each further item costs noise."""
 
@@ -69,13 +70,14 @@ class KSAThresholdOutputParser(KeywordOutputParser):
     """Probability that words of one answer alone come out; None lets the plan divide
     half of delta among the releases."""
 
-    @override
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _count_can_pass(self) -> Self:
         """Refuse what the release would refuse, before anything is paid for it."""
         paid: Any = self.charge().at(1.0, delta0=1e-6)
         keyword_threshold.required_count(
             paid, Relation.REPLACE, items_per_answer=self.items_per_answer
         )
+        return self
 
     @override
     def charge(self, sampling_rate: float = 1.0) -> Charge:
@@ -103,21 +105,16 @@ class KSAThresholdOutputParser(KeywordOutputParser):
             "relation": relation,
             "items_per_answer": self.items_per_answer,
         }
-        with use(self.random):
-            noisy = keyword_threshold.threshold_words(counts, **terms)
+        noisy = keyword_threshold.threshold_words(counts, **terms)
         if not noisy:
             # Noise, another word and a failed call look the same.
             reason = "no word passed the threshold"
             return Outcome(Status.FALLBACK, details={"reason": reason})
         first = keyword_threshold.clear_first(noisy, **terms)
-        return Outcome(
-            Status.RELEASED,
-            first or f"Among the most frequent: {', '.join(noisy)}",
-            tuple(noisy),
-            details={
-                "noisy_counts": {word: round(count, 1) for word, count in noisy.items()}
-            },
-        )
+        text = first or f"Among the most frequent: {', '.join(noisy)}"
+        shown = {word: round(count, 1) for word, count in noisy.items()}
+        details = {"noisy_counts": shown}
+        return Outcome(Status.RELEASED, text, tuple(noisy), details=details)
 
     @override
     def public_parameters(self) -> dict[str, Any]:

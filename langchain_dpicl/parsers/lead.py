@@ -1,37 +1,71 @@
-"""When the winner of a noisy vote is an answer, and when it is noise.
+"""A noisy vote over public labels: the noise, and when its winner is an answer.
 
-Everything here reads a histogram that a Gaussian mechanism has released already, or
-public numbers: it is post-processing, and costs nothing.
+The noise is `mechanisms.voting`. Everything else here reads the histogram that it has
+released, or public numbers: it is post-processing, and costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import cast
 
-from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
-from langchain_dpicl.mechanisms.voting import lead_over_a_tie, least_votes
+from langchain_dpicl.accounting import Gaussian
+from langchain_dpicl.budget import Paid
+from langchain_dpicl.common.outcome import (
+    CALLS_FAILED,
+    NO_LEAD,
+    UNREADABLE,
+    Outcome,
+    Status,
+)
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.mechanisms.voting import OTHER_BINS, lead_over_a_tie, least_votes
 
 NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
 
+BINS = ("noisy_none", "noisy_unreadable", "noisy_failed")
+"""The bins that are no labels, as a record names them."""
 
-@dataclass(frozen=True)
-class Verdict:
-    """What a noisy vote says.
 
-    Attributes:
-        winner: The place of the label that is released; None if none is.
-        confidence: By how many deviations of the noise the first bin leads the second
-            one. Labels are bins, and so are "none of these", unreadable replies and
-            failed calls.
-        reason: Why nothing is released, if nothing is.
+def voted(
+    counts: Sequence[int],
+    labels: Sequence[str],
+    *,
+    paid: Paid,
+    relation: Relation,
+    min_lead: Callable[[float], float] | None = None,
+    none: str = NONE,
+) -> Outcome:
+    """Draw the noise of a vote and return the label that it releases, if it does.
+
+    Args:
+        counts: Votes of the labels, then of the bins that are none. Private.
+        labels: The public labels.
+        paid: The charge.
+        relation: How neighboring slots differ.
+        min_lead: From the noise's deviation to the least lead over every other label;
+            None: 0.
+        none: The reason where most chose none of them.
     """
-
-    winner: int | None
-    confidence: float
-    reason: str = ""
+    event = cast("Gaussian", paid.events[0])
+    noisy = voting.noisy_counts(counts, event, relation).tolist()
+    votes, others = noisy[:-OTHER_BINS], noisy[-OTHER_BINS:]
+    sigma = voting.sigma(event, relation)
+    lead = 0.0 if min_lead is None else min_lead(sigma)
+    winner, confidence, reason = verdict(
+        votes, others, sigma=sigma, min_lead=lead, none=none
+    )
+    details = {
+        "noisy_votes": dict(zip(labels, votes, strict=True)),
+        **dict(zip(BINS, others, strict=True)),
+        "confidence": confidence,
+    }
+    if winner is None:
+        return Outcome(Status.FALLBACK, details={**details, "reason": reason})
+    return Outcome(Status.RELEASED, labels[winner], details=details)
 
 
 def verdict(
@@ -41,7 +75,7 @@ def verdict(
     sigma: float,
     min_lead: float,
     none: str = NONE,
-) -> Verdict:
+) -> tuple[int | None, float, str]:
     """Return the label that a noisy vote releases, if it releases one.
 
     A label comes out if noise alone does not reach its votes, if it leads every other
@@ -57,10 +91,15 @@ def verdict(
         min_lead: Least noisy lead over every other label.
         none: The reason where most chose none of them.
 
+    Returns:
+        The place of the label that is released, or None; by how many deviations of the
+        noise the first bin leads the second one (labels are bins, and so are the three
+        others); and why nothing is released, if nothing is.
+
     Example:
-        >>> verdict([40, 3], [9, 0, 2], sigma=4.0, min_lead=11).winner
-        0
-        >>> verdict([4, 3], [49, 0, 2], sigma=4.0, min_lead=11).reason
+        >>> verdict([40, 3], [9, 0, 2], sigma=4.0, min_lead=11)
+        (0, 5.48, '')
+        >>> verdict([4, 3], [49, 0, 2], sigma=4.0, min_lead=11)[2]
         'more groups chose none of these than any one option'
     """
     best = max(range(len(noisy)), key=noisy.__getitem__)
@@ -78,10 +117,4 @@ def verdict(
     elif others[other] >= least and behind >= tie:
         reason = (none, UNREADABLE, CALLS_FAILED)[other]
     confidence = round(first / (sigma * math.sqrt(2)), 2)
-    return Verdict(winner, confidence, reason)
-
-
-def noisy_others(others: Sequence[int]) -> dict[str, int]:
-    """Return the noisy counts of the bins that are no labels, for a record."""
-    names = ("noisy_none", "noisy_unreadable", "noisy_failed")
-    return dict(zip(names, others, strict=True))
+    return winner, confidence, reason

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation
-from typing_extensions import override
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SkipValidation,
+    model_validator,
+)
+from typing_extensions import Self, override
 
-from langchain_dpicl.accounting import Charge, Gaussian
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import NO_OPTION, Outcome, Status
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
@@ -23,12 +28,10 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
-from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
-from langchain_dpicl.parsers.lead import noisy_others, verdict
-from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
-from langchain_dpicl.parsers.reading.drafts import read_drafts
+from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
+from langchain_dpicl.parsers.lead import voted
+from langchain_dpicl.parsers.reading import NoChoice, read_choice, read_drafts
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.sealed import attempt
 
@@ -54,7 +57,7 @@ class VoteOutputParser(DPOutputParser):
     The labels are public: a list that you give, or with `labels="draft"` the possible
     answers that the model lists from the question alone, before any record is read.
     Each group is asked to choose one of them or "none of these". How a reply is read
-    is in `langchain_dpicl.parsers.reading.choice`.
+    is in `langchain_dpicl.parsers.reading.read_choice`.
 
     A label comes out if its noisy count is above what noise alone reaches without votes
     (a label that nobody chose comes out in at most 1 % of questions) and leads every
@@ -95,7 +98,7 @@ class VoteOutputParser(DPOutputParser):
     """The public label set, in the order in which ties are broken; or "draft": the
     model lists the possible answers from the question alone."""
 
-    max_labels: int = Field(default=8, ge=1)
+    max_labels: Count = 8
     """Most labels of a draft."""
 
     extra_labels: Annotated[Sequence[str], AfterValidator(tuple)] = ()
@@ -119,26 +122,28 @@ class VoteOutputParser(DPOutputParser):
     noise_multiplier: float | None = None
     """z of the vote; None leaves it to the budget's plan."""
 
-    @override
-    def check(self) -> None:
+    @model_validator(mode="after")
+    def _labels_differ(self) -> Self:
         """Refuse label sets that can't be told apart."""
-        if self.labels == DRAFT:
-            _check_labels(self.extra_labels)
-        elif len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
-            raise InvalidParameterError("labels must be a list of at least two labels.")
-        elif self.extra_labels:
+        if self._drafted:
+            _require_different(self.extra_labels)
+            return self
+        if len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
+            raise InvalidParameterError("labels must be a list of at least two labels")
+        if self.extra_labels:
             raise InvalidParameterError(
-                'extra_labels goes with labels="draft"; put them into labels.'
+                'extra_labels goes with labels="draft"; put them into labels'
             )
-        else:
-            _check_labels(self.labels)
-            unknown = sorted(set(self.aliases) - set(self.labels))
-            if unknown:
-                raise InvalidParameterError(
-                    f"aliases has {unknown[0]!r}, which is not a label."
-                )
-        parameters.count(self.max_labels, "max_labels")
-        self.charge()
+        _require_different(self.labels)
+        if unknown := sorted(set(self.aliases) - set(self.labels)):
+            raise InvalidParameterError(
+                f"aliases has {unknown[0]!r}, which is not a label"
+            )
+        return self
+
+    @property
+    def _drafted(self) -> bool:
+        return self.labels == DRAFT
 
     @override
     def charge(self, sampling_rate: float = 1.0) -> Charge:
@@ -154,15 +159,12 @@ class VoteOutputParser(DPOutputParser):
         With `labels="draft"` the labels differ from question to question, and a chain
         writes them in; this text has none.
         """
-        return self._instructions(() if self.labels == DRAFT else tuple(self.labels))
+        return self.instructions(() if self._drafted else tuple(self.labels))
 
     @override
     def instructions(self, prepared: tuple[str, ...]) -> str:
         """Return how a group is asked to choose among a question's labels."""
-        return self._instructions(prepared)
-
-    def _instructions(self, labels: tuple[str, ...]) -> str:
-        options = "".join(f"- {label}\n" for label in (*labels, NONE_OF_THESE))
+        options = "".join(f"- {label}\n" for label in (*prepared, NONE_OF_THESE))
         return CHOICE_INSTRUCTIONS.format(options=options.rstrip())
 
     @override
@@ -177,14 +179,14 @@ class VoteOutputParser(DPOutputParser):
     @override
     def draft_prompt(self) -> BasePromptTemplate[Any] | None:
         """The prompt for the possible answers, where the model drafts them."""
-        if self.labels != DRAFT:
+        if not self._drafted:
             return None
         return self.draft_template.partial(max_labels=str(self.max_labels))
 
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
         """Return this question's labels; none where the model drafted none."""
-        if self.labels != DRAFT:
+        if not self._drafted:
             return tuple(self.labels)
         if not public.question and not self.extra_labels:
             raise InvalidParameterError(
@@ -203,10 +205,8 @@ class VoteOutputParser(DPOutputParser):
         """Without any label there is nothing to vote on, and nothing to pay."""
         if prepared:
             return None
-        return Outcome(
-            Status.FALLBACK,
-            details={"reason": NO_OPTION, "labels": []},
-        )
+        details = {"reason": NO_OPTION, "labels": []}
+        return Outcome(Status.FALLBACK, details=details)
 
     @override
     def release(
@@ -219,48 +219,34 @@ class VoteOutputParser(DPOutputParser):
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Release the noisy votes, and the label that they name."""
-        labels, event = prepared, cast("Gaussian", paid.events[0])
-        counts = self.counts(slots, labels)
-        with use(self.random):
-            noisy = voting.noisy_counts(counts, event, relation).tolist()
-        votes, others = noisy[:-OTHER_BINS], noisy[-OTHER_BINS:]
-        sigma = voting.sigma(event, relation)
-        min_lead = self.min_lead
-        if min_lead is None:
-            drafted = self.labels == DRAFT
-            min_lead = voting.lead_over_a_tie(sigma) if drafted else 0
-        result = verdict(votes, others, sigma=sigma, min_lead=min_lead)
-        details = {
-            **({"labels": list(labels)} if self.labels == DRAFT else {}),
-            "noisy_votes": dict(zip(labels, votes, strict=True)),
-            **noisy_others(others),
-            "confidence": result.confidence,
-        }
-        if result.winner is None:
-            details["reason"] = result.reason
-            return Outcome(Status.FALLBACK, details=details)
-        return Outcome(Status.RELEASED, labels[result.winner], details=details)
+        outcome = voted(
+            self.counts(slots, prepared),
+            prepared,
+            paid=paid,
+            relation=relation,
+            min_lead=self._least_lead,
+        )
+        if self._drafted:
+            outcome.details["labels"] = list(prepared)
+        return outcome
+
+    def _least_lead(self, sigma: float) -> float:
+        if self.min_lead is None:
+            return voting.lead_over_a_tie(sigma) if self._drafted else 0.0
+        return self.min_lead
 
     def counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
         """Return the votes of each label, and of the `OTHER_BINS`. Private."""
+        none, unreadable, failed = range(len(labels), len(labels) + OTHER_BINS)
         counts = [0] * (len(labels) + OTHER_BINS)
         for slot in slots:
-            place = self._bin(slot, labels)
-            if place is not None:
-                counts[place] += 1
+            if slot.failed:
+                counts[failed] += 1
+            elif slot.text is not None:
+                choice = attempt(partial(self._choice, slot.text, labels))
+                other = none if choice is NoChoice.NONE else unreadable
+                counts[choice if isinstance(choice, int) else other] += 1
         return counts
-
-    def _bin(self, slot: Slot, labels: tuple[str, ...]) -> int | None:
-        """Return the bin of a slot: a label, or one of the `OTHER_BINS` behind them."""
-        none, unreadable, failed = range(len(labels), len(labels) + OTHER_BINS)
-        if slot.failed:
-            return failed
-        if slot.text is None:
-            return None
-        choice = attempt(partial(self._choice, slot.text, labels))
-        if isinstance(choice, int):
-            return choice
-        return none if choice is NoChoice.NONE else unreadable
 
     def choice(self, text: str | None) -> int | None:
         """Return the index of the given label that an answer chooses, or None.
@@ -269,12 +255,10 @@ class VoteOutputParser(DPOutputParser):
             >>> VoteOutputParser(labels=["positive", "negative"]).choice("Negative!")
             1
         """
-        found = UNREADABLE if text is None else self._choice(text, tuple(self.labels))
+        found = self._choice(text or "", tuple(self.labels))
         return found if isinstance(found, int) else None
 
     def _choice(self, text: str, labels: tuple[str, ...]) -> int | NoChoice:
-        if not any(map(str.isalnum, text)):
-            return UNREADABLE
         return read_choice(text, labels, self.aliases)
 
     @override
@@ -282,9 +266,9 @@ class VoteOutputParser(DPOutputParser):
         """Return the label set and the least lead."""
         drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
         return {
-            "labels": DRAFT if self.labels == DRAFT else list(self.labels),
+            "labels": DRAFT if self._drafted else list(self.labels),
             "min_lead": self.min_lead,
-            **(drafted if self.labels == DRAFT else {}),
+            **(drafted if self._drafted else {}),
         }
 
     @override
@@ -292,22 +276,22 @@ class VoteOutputParser(DPOutputParser):
         """Return every public parameter that an answer depends on."""
         aliases = {label: sorted(names) for label, names in self.aliases.items()}
         template = self.draft_template
-        drafting = repr(template) if self.labels == DRAFT else None
+        drafting = repr(template) if self._drafted else None
         known = super().cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
 
 
-def _check_labels(labels: Sequence[str]) -> None:
+def _require_different(labels: Sequence[str]) -> None:
     forms: dict[tuple[str, ...], str] = {}
     for index, label in enumerate(labels):
         form = tuple(tokenize(label))
         if not form:
             raise InvalidParameterError(
-                f"Label number {index} has no letter or digit to match on."
+                f"label number {index} of labels has no letter or digit to match on"
             )
         if form in forms:
             raise InvalidParameterError(
-                f"Labels {forms[form]!r} and {label!r} are the same once case and "
-                "punctuation are set aside."
+                f"labels {forms[form]!r} and {label!r} are the same once case and "
+                "punctuation are set aside"
             )
         forms[form] = label

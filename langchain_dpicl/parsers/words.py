@@ -1,183 +1,133 @@
-"""From an answer to its words: public rules, the same for every answer.
+"""From a text to its words: public rules, the same for every text.
 
-Nothing here may depend on what other answers said: the tokenizer, the stop words and
-the public words are fixed before the first group is asked.
+Privacy:
+    Each function is a pure one of its text. The lemmatizer has no cache, which would
+    keep private words.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable
 
-from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.parsers.reading.keywords import lemma
-from langchain_dpicl.sealed import attempt
+from simplemma import Lemmatizer
 
-Tokenizer = Callable[[str], Sequence[str]]
+from langchain_dpicl.common.replies import answer_of
 
-_BRACKETED = re.compile(r"([^()]+)\(([^()]+)\)\s*")
-_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+LONGEST = 20_000
+"""Characters of a text that are read, from its end: where an answer stands."""
+
+LONGEST_WORD = 40
+"""Letters of the longest word that has a lemma."""
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a list that is written with spaces."""
+    return frozenset(text.split())
+
+
+_SPELLING = {
+    **str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2013\u2212", "''\"\"----"),
+    ord("\u2264"): "<=",
+    ord("\u2265"): ">=",
+    **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad")),
+}
+_JOINED = re.compile(r"([<>]=?) (?=\d)|(?<=\d) to (?=\d)")
+# Signs of scripts without spaces are words of their own.
+_WORD = re.compile(
+    r"[<>=]*[$\u20ac\u00a3]?\d+(?:[.,]\d+)*(?:%|\+|[a-z]+)?"
+    r"|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+    r"|[^\W\d_]+(?:'[^\W_]+)*[+#]*"
+)
+_HYPHENATED = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+(?:['-][^\W_]+)*")
+_DIGITS = {"one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6"}
+_DIGITS |= {"seven": "7", "eight": "8", "nine": "9", "ten": "10", "zero": "0"}
+_lemmatizer = Lemmatizer(cache_max_size=0)  # A cache would keep private words.
+
+
+def spelled(text: str) -> str:
+    """Return a text in one spelling, without what a model thinks aloud in tags.
+
+    Example:
+        >>> spelled("<think>COPD?</think>Non\u2011anginal \u201cpain\u201d")
+        'Non-anginal "pain"'
+    """
+    text = answer_of(text)[-LONGEST:]
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_SPELLING)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words and numbers of a spelled text in lower case, with their signs.
+
+    Example:
+        >>> words_of("**Type-2** (C++), <= 50K")
+        ['type', '2', 'c++', '<=50k']
+    """
+    joined = _JOINED.sub(lambda match: match[1] or "-", text.casefold())
+    return [word.removesuffix("'s") for word in _WORD.findall(joined)]
 
 
 def tokenize(text: str) -> list[str]:
-    """Return a text's words, case-folded, in order.
-
-    A word is a run of letters and digits of any script; inner hyphens and apostrophes
-    belong to it.
+    """Return the words of any text in lower case; inner hyphens belong to them.
 
     Example:
         >>> tokenize("A dry cough, non-productive.")
         ['a', 'dry', 'cough', 'non-productive']
     """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return _WORD.findall(folded.replace("\u2019", "'"))
+    found = _HYPHENATED.findall(spelled(text).casefold())
+    return [word.removesuffix("'s") for word in found]
 
 
-def keyword_counts(
-    answers: Iterable[str],
-    *,
-    tokenizer: Tokenizer = tokenize,
-    dropped: Collection[str] = (),
-    items_per_answer: int | None = None,
-) -> Counter[str]:
-    """Count in how many answers each word occurs.
+def lemma(word: str, language: str | None = "en") -> str:
+    """Return a word's lemma, a pure function of the word.
 
     Args:
-        answers: One text per slot that answered.
-        tokenizer: From text to words.
-        dropped: Public words that are not counted.
-        items_per_answer: How many different words an answer counts for, the first ones
-            that are not dropped; None is all.
-
-    Returns:
-        H(w), the number of answers that contain w. One answer adds at most 1 to any
-        count, whatever its length, and to at most `items_per_answer` of them.
-
-    Example:
-        >>> sorted(keyword_counts(["cough, cough", "Dry cough"]).items())
-        [('cough', 2), ('dry', 1)]
-        >>> sorted(
-        ...     keyword_counts(
-        ...         ["cough, cough", "Dry cough"], items_per_answer=1
-        ...     ).items()
-        ... )
-        [('cough', 1), ('dry', 1)]
-    """
-    counts: Counter[str] = Counter()
-    for answer in answers:
-        counts.update(_words(answer, tokenizer, dropped, items_per_answer))
-    return counts
-
-
-def domain_places(
-    answers: Iterable[str],
-    domain: Sequence[str],
-    *,
-    tokenizer: Tokenizer = tokenize,
-) -> list[set[int]]:
-    """Return for each answer the places of the entries of a public domain it names.
-
-    An entry of several words is named where they occur one after the other; one with
-    brackets, "silent (no pain)", also where the words outside or inside them do. A name
-    that two entries share in this way stands for neither.
-
-    Args:
-        answers: One text per slot that answered.
-        domain: Public words or phrases.
-        tokenizer: From text to words; used on the domain as well.
-
-    Example:
-        >>> domain_places(["A dry cough.", "None."], ["dry cough", "cough", "rash"])
-        [{0, 1}, set()]
-    """
-    whole = [tuple(tokenizer(entry)) for entry in domain]
-    parts = [
-        {tuple(tokenizer(part)) for part in (found.groups() if found else ())}
-        for found in map(_BRACKETED.fullmatch, domain)
-    ]
-    often = Counter([*whole, *(name for names in parts for name in names)])
-    entries: dict[tuple[str, ...], list[int]] = {}
-    for place, (one, names) in enumerate(zip(whole, parts, strict=True)):
-        for name in {one, *(name for name in names if often[name] == 1)} - {()}:
-            entries.setdefault(name, []).append(place)
-    lengths = sorted({len(name) for name in entries})
-    return [
-        {
-            place
-            for name in _entries(answer, tokenizer, lengths) & entries.keys()
-            for place in entries[name]
-        }
-        for answer in answers
-    ]
-
-
-def lemmas(text: str) -> list[str]:
-    """Return the words of a text by their lemmas.
-
-    Example:
-        >>> lemmas("Dry coughs.")
-        ['dry', 'cough']
-    """
-    return [lemma(word) for word in tokenize(text)]
-
-
-def refuse_unnamed(tokenizer: Tokenizer | None) -> None:
-    """Refuse to store answers that depend on a custom tokenizer.
+        word: One word, case-folded.
+        language: A language code of simplemma; None leaves words unchanged.
 
     Raises:
-        InvalidParameterError: If there is one: functions cannot be compared.
+        ValueError: If simplemma does not know the language.
+
+    Example:
+        >>> lemma("adapters"), lemma("children"), lemma("adapters", None)
+        ('adapter', 'child', 'adapters')
     """
-    if tokenizer is not None:
-        raise InvalidParameterError(
-            "cache=True can't tell one tokenizer= from another, and would mix up their "
-            "answers. Use the library's own tokenizer, or no cache."
-        )
+    if language is None or len(word) > LONGEST_WORD or word[:1].isdigit():
+        return word
+    return _lemmatizer.lemmatize(word, lang=language).casefold() if word else word
 
 
-def named(thing: object) -> list[str]:
-    """Return a model's class and name, to tell it from others in a cache key."""
-    name = getattr(thing, "model_name", None) or getattr(thing, "model", None)
-    kind = type(thing)
-    return [
-        f"{kind.__module__}.{kind.__qualname__}",
-        name if isinstance(name, str) else "",
-    ]
+def row(words: Iterable[str]) -> str:
+    """Return words in one order: "Diabetes, type 2"."""
+    return " ".join(sorted(map(form, words)))
 
 
-def _words(
-    answer: str,
-    tokenizer: Tokenizer,
-    dropped: Collection[str],
-    items_per_answer: int | None,
-) -> list[str]:
-    """Return an answer's first different words; one that can't be read has none.
-
-    The tokenizer may be a custom one: its failure on one answer must not stop the
-    release of all the others.
-    """
-
-    def read() -> list[str]:
-        different = dict.fromkeys(str(word) for word in tokenizer(answer))
-        kept = (word for word in different if word not in dropped)
-        return list(islice(kept, items_per_answer))
-
-    return attempt(read) or []
+def form(word: str) -> str:
+    """Return the form by which words are compared."""
+    return _DIGITS.get(word) or lemma(word)
 
 
-def _entries(
-    answer: str, tokenizer: Tokenizer, lengths: Sequence[int]
-) -> set[tuple[str, ...]]:
-    """Return an answer's runs of words of some lengths; see `_words`."""
+STOP_WORDS = word_set(
+    "a about also although am an and any are as at be because been being but by can "
+    "could did do does doing due each either etc for from had has have having he her "
+    "here hers herself him himself his how however i if into is it its itself just "
+    "let may me might mine must my myself of one or other others ought our ours "
+    "ourselves own per quite rather same shall she should so some such than that the "
+    "their theirs them themselves then there therefore these they this those though "
+    "through thus to too upon us very was we were what when where whether which while "
+    "who whom whose why will with within would yet you your yours yourself according "
+    "based given indicate look provide provided seem show suggest i'm i'd i'll i've "
+    "it's that's there's he's she's they're we're you're what's let's"
+)
+"""English words that answer no question: of grammar, and of where an answer is from.
 
-    def read() -> set[tuple[str, ...]]:
-        words = [str(word) for word in tokenizer(answer)]
-        return {
-            tuple(words[i : i + length])
-            for length in lengths
-            for i in range(len(words) - length + 1)
-        }
+Words that can be an answer, such as "up" and "none", are not among them.
+"""
 
-    return attempt(read) or set()
+NEGATORS = word_set(
+    "not no none neither nor never without nothing nobody hardly cannot cant"
+)
+"""Words that deny what they stand beside."""

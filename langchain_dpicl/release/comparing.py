@@ -81,7 +81,7 @@ class StoredRecord:
             return cls(_answer(record, stored))
         if known.get("kind") == "examples":
             # It brings the parsers and models; answers need none of them.
-            from langchain_dpicl.few_shot.generation import charged_record
+            from langchain_dpicl.few_shot.terms import charged_record
 
             return cls(_paid(charged_record(known, stored.events, delta), stored))
         return _table(record, stored, delta) if stored.values else cls()
@@ -123,14 +123,14 @@ class StoredRecord:
         """Return the documents of the stored draw by what they are about."""
         if self.statistics is None or not isinstance(wording, Mapping):
             return None
-        from langchain_dpicl.tabular.gdp.facts import FactWriter, check_words
+        from langchain_dpicl.tabular.gdp import facts
 
-        names = self.statistics.terms.measured_names
+        names = facts.counted_names(self.statistics.terms)
         try:
-            check_words(names, **wording)
+            facts.check_words(names, **wording)
         except (InvalidParameterError, TypeError):
             return None
-        made = FactWriter(self.statistics, **wording).documents()
+        made = facts.FactWriter(self.statistics, **wording).documents()
         return {_about(one.metadata): one for one in made}
 
 
@@ -197,7 +197,7 @@ def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRec
     """Return a table's record and statistics, computed from what is stored."""
     # They bring the readers of rows; answers need none of them.
     from langchain_dpicl.tabular.gdp import release, terms
-    from langchain_dpicl.tabular.ldp import collecting
+    from langchain_dpicl.tabular.ldp.release import stored_collection
 
     known = stored.header["record"]
     random = {"random": known["random"]} if "random" in known else {}
@@ -205,7 +205,7 @@ def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRec
         statistics, found = release.stored_release(stored, delta)
         return StoredRecord({**_paid(found, stored), **random}, statistics)
     model = record["parameters"].get("model")
-    found = collecting.stored_collection(stored, model).record
+    found = stored_collection(stored, model).record
     return StoredRecord({**_paid(found, stored), **random})
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable
-from pydantic import AfterValidator, PrivateAttr
+from pydantic import PrivateAttr
 from typing_extensions import override
 
 from langchain_dpicl.common.frozen import FrozenModel
@@ -26,9 +26,6 @@ INSTRUCTION = "Classify the text. Answer with one of the labels and nothing else
 class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
     """The label that an answer means, by the rules of `VoteOutputParser`.
 
-    An answer means a label when, case-folded and without punctuation, it *is* the
-    label, or when it contains exactly one of the labels.
-
     Raises:
         InvalidParameterError: If the labels can't be told apart.
 
@@ -38,7 +35,7 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
         ('person', None)
     """
 
-    labels: Annotated[Sequence[str], AfterValidator(tuple)]
+    labels: tuple[str, ...]
     """The public label set."""
 
     unknown: str | None = None
@@ -72,7 +69,9 @@ def classification_chain(
 ) -> Runnable[Any, str | None]:
     """Return a chain that classifies any number of texts by released examples.
 
-    A prompt that shows all examples, model, label parser.
+    A prompt that shows all examples, model, label parser. Nothing is charged: the
+    examples were paid for when they were released. The texts to classify are not
+    protected; they go to the model.
 
     Args:
         examples: Released examples, or the path of a file of them.
@@ -92,13 +91,8 @@ def classification_chain(
             the labels can't be told apart, an example's label is none of them, or
             `unknown` is one.
 
-    Privacy:
-        Nothing is charged: the examples were paid for when they were released. The
-        texts to classify are not protected; they go to the model.
-
     Example:
         >>> from langchain_dpicl.offline import OfflineChatModel
-        >>> from langchain_dpicl.released.examples import ReleasedExamples
         >>> def classify(examples: ReleasedExamples, text: str) -> str | None:
         ...     return classification_chain(examples, OfflineChatModel()).invoke(text)
     """
@@ -112,20 +106,19 @@ def classification_chain(
     text_key = examples.key("text_key", TEXT_KEY)
     label_key = examples.key("label_key", LABEL_KEY)
     shown = dict.fromkeys(example[label_key] for example in examples)
-    parser = LabelOutputParser(
-        labels=tuple(shown if labels is None else labels), unknown=unknown
-    )
-    if any(parser.parse(label) not in parser.labels for label in shown):
+    known = tuple(shown if labels is None else labels)
+    parser = LabelOutputParser(labels=known, unknown=unknown)
+    if any(parser.parse(label) not in known for label in shown):
         raise InvalidParameterError(
             "An example has a label that is none of labels=. Pass the labels that the "
             "examples were released for."
         )
-    require_unknown(unknown, parser.labels)
-    listed = "\n".join(f"- {label}" for label in parser.labels)
-    shots = [f"Text: {one[text_key]}\nLabel: {one[label_key]}" for one in examples]
-    said = "\n\n".join([f"{instruction}\n\nLabels:\n{listed}", *shots])
+    require_unknown(unknown, known)
+    listed = "\n".join(f"- {label}" for label in known)
+    shots = [f"Text: {each[text_key]}\nLabel: {each[label_key]}" for each in examples]
+    start = "\n\n".join([f"{instruction}\n\nLabels:\n{listed}", *shots])
     # Braces in an example are text.
-    literal = said.replace("{", "{{").replace("}", "}}")
+    literal = start.replace("{", "{{").replace("}", "}}")
     prompt = PromptTemplate.from_template(f"{literal}\n\nText: {{{TEXT_KEY}}}\nLabel:")
     return prompt | model | parser
 

@@ -1,12 +1,10 @@
-"""Whether the ledger that is said to have been charged says so too."""
+"""Whether the ledger confirms what a record says of its charge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import merge
 from langchain_dpicl.budget import charges, plan_of
@@ -22,15 +20,16 @@ _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
 def require_charged(
     record: Mapping[str, Any],
     ledger: str | Ledger,
-    documents: Sequence[Document] | None = None,
+    what: str,
+    items: Sequence[Any],
 ) -> tuple[str, ...]:
     """Refuse a record whose charge is not in the ledger as the record has it.
 
     Args:
         record: A checked record. One of status `public` needs no charge.
         ledger: The ledger that is said to have been charged, or its URL.
-        documents: What is said to have been released; None: examples, whose texts no
-            ledger has.
+        what: What was released: `examples`, whose texts no ledger has, or `documents`.
+        items: The examples or documents.
 
     Returns:
         The names of what the ledger does not store, and what was not compared.
@@ -42,7 +41,6 @@ def require_charged(
         LedgerError: If the ledger can't be read, was tampered with, or has no such
             account.
     """
-    what = "examples" if documents is None else "documents"
     if record["status"] == "public":
         return (*record, what)
     account, number = record["account"], record["charge"]
@@ -52,38 +50,41 @@ def require_charged(
     with _opened(ledger) as opened:
         opened.verify(name)
         terms, plan = opened.state(name).account, plan_of(opened, name)
-        stored = charges(opened, name)
+        by_number = {charge.charge: charge for charge in charges(opened, name)}
     for term in _TERMS:
         if term in account and account[term] != getattr(terms, term):
             raise unfit("account", f"has another {term} than the ledger")
-    if plan is not None and plan.unit_key != record["unit_key"]:
+    unit_key = plan.unit_key if plan else None
+    if plan is not None and unit_key != record["unit_key"]:
         raise unfit("unit_key", "is not what the account protects")
-    charge = next((charge for charge in stored if charge.charge == number), None)
-    if charge is None:
+    if number not in by_number:
         raise unfit("charge", f"is number {number}, which the ledger does not have")
+    charge = by_number[number]
     if merge(charge.events) != merge(events_of(record)):
         raise unfit("events", "are not those that the ledger says were paid for")
-    known = account_says(record, terms, plan.unit_key if plan else None)
-    spent = epsilon_spent(terms, plan, charge.charge, charge.spent)
-    after = {"epsilon_spent": spent, "queries_spent": charge.charge}
+    known = account_says(record, terms, unit_key)
+    spent = epsilon_spent(terms, plan, number, charge.spent)
+    after = {"epsilon_spent": spent, "queries_spent": number}
     known["account"] |= {name: after[name] for name in after if name in account}
-    found = StoredRecord.of(record, charge, terms.delta)
-    return _compared(record, found, known, documents)
+    return _compared(
+        StoredRecord.of(record, charge, terms.delta), record, known, what, items
+    )
 
 
 def _compared(
-    record: Mapping[str, Any],
     stored: StoredRecord,
+    record: Mapping[str, Any],
     known: Mapping[str, Any],
-    documents: Sequence[Document] | None,
+    what: str,
+    items: Sequence[Any],
 ) -> tuple[str, ...]:
     """Refuse what is not as the ledger stored it; return what was not compared."""
     fields = stored.compared(record, known)
     if fields.other:
         raise unfit(fields.other[0], "is not what the ledger stored")
-    if documents is None:
-        return (*fields.not_compared, "examples")
-    texts = stored.compared_documents(record, documents)
+    if what == "examples":
+        return (*fields.not_compared, what)
+    texts = stored.compared_documents(record, items)
     if texts.other:
         raise InvalidParameterError(
             f"{texts.other[0]} is not what the ledger's stored draw says. Load a good "

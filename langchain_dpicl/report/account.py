@@ -15,6 +15,7 @@ from langchain_dpicl.budget import charges as stored_charges
 from langchain_dpicl.budget import plan_of
 from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.common import files, pages
+from langchain_dpicl.common.units import REPORTS_OF
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -131,7 +132,25 @@ class AccountReport:
             return "The first release will fix what a unit is."
         if self.unit_key is None:
             return "Each record is a unit of its own."
+        if self.is_public_who_reports:
+            return f"A unit is what is told by {self.unit_key}."
         return f"A unit is all records with the same {self.unit_key!r}."
+
+    @property
+    def is_public_who_reports(self) -> bool:
+        """Whether the account protects what reports say, and not that they are made."""
+        return (self.unit_key or "").startswith(REPORTS_OF)
+
+    @property
+    def against(self) -> str:
+        """What is protected against whom, in words."""
+        return texts.REPORTS_AGAINST if self.is_public_who_reports else texts.AGAINST
+
+    @property
+    def neighbors(self) -> list[str]:
+        """What one unit may change, in words."""
+        is_public = self.is_public_who_reports
+        return texts.REPORTS_NEIGHBORS if is_public else texts.NEIGHBORS
 
     @property
     def period(self) -> str:
@@ -222,7 +241,7 @@ class AccountReport:
                 "accounting": self.terms.accounting,
                 "unit": self.unit,
                 "unit_key": self.unit_key,
-                "neighbors": texts.NEIGHBORS,
+                "neighbors": self.neighbors,
             },
             "spent": {
                 "epsilon": self.spent,

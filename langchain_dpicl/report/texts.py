@@ -33,6 +33,9 @@ class Question:
 PUBLIC: str = _SAID["public"]
 AGAINST: str = _SAID["against"]
 NEIGHBORS: list[str] = _SAID["neighbors"]
+REPORTS_AGAINST: str = _SAID["reports_against"]
+REPORTS_NEIGHBORS: list[str] = _SAID["reports_neighbors"]
+"""The same where it is public who reports."""
 CHANGES: list[str] = _SAID["changes"]
 CHANGES_UNIT: str = _SAID["changes_unit"]
 CHANGES_CORPUS: str = _SAID["changes_corpus"]

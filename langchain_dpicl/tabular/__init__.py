@@ -23,13 +23,13 @@ chain.invoke({"age": 41, "sex": "female"})
 
 | | who sees rows | what is released |
 |---|---|---|
-| `GDPTable` | one trusted place | noisy statistics of groups of rows |
+| `GDPTable` | one trusted place | noisy counts by columns and pairs, and means |
 | `LDPClient`, `LDPTable` | nobody: rows are randomized at home | reports of rows |
 
 `TextRows` makes rows for both out of free text: a model fills in the schema.
 
 Both give examples once and for any number of questions. Names are imported when they
-are first used, so that `reconstruct` needs no LangChain.
+are first used.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_dpicl.common.inferred import InferredTypeWarning
-    from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate
-    from langchain_dpicl.tabular.gdp.mergeable import Tally, merge, tally
-    from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
+    from langchain_dpicl.tabular.discovery import discover
+    from langchain_dpicl.tabular.gdp.statistics import (
+        CountTable,
+        Estimate,
+        NoisyStatistics,
+    )
     from langchain_dpicl.tabular.gdp.table import GDPTable
+    from langchain_dpicl.tabular.gdp.tallies import Tally, merge, tally
     from langchain_dpicl.tabular.ldp.client import LDPClient
-    from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
     from langchain_dpicl.tabular.ldp.table import LDPTable
-    from langchain_dpicl.tabular.rows.arrow import ArrowRows
-    from langchain_dpicl.tabular.rows.sql import SQLRows
-    from langchain_dpicl.tabular.rows.text_files import CSVRows, JSONRows
+    from langchain_dpicl.tabular.rows import csv_rows
     from langchain_dpicl.tabular.schema.columns import CategoricalColumn
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
     from langchain_dpicl.tabular.schema.table import TableSchema
@@ -56,49 +56,41 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.text.rows import TextRows
 
 __all__ = [
-    "ArrowRows",
-    "CSVRows",
     "CategoricalColumn",
     "CountTable",
     "Estimate",
     "GDPTable",
-    "InferredTypeWarning",
-    "JSONRows",
     "LDPClient",
     "LDPTable",
     "NoisyStatistics",
     "NumericColumn",
-    "SQLRows",
     "TableSchema",
     "Tally",
     "TextRows",
+    "csv_rows",
+    "discover",
     "draft_schema",
     "merge",
-    "reconstruct",
     "tally",
 ]
 
 _HOMES = {
-    "ArrowRows": "rows.arrow",
-    "CSVRows": "rows.text_files",
     "CategoricalColumn": "schema.columns",
-    "CountTable": "gdp.counts",
-    "Estimate": "gdp.counts",
+    "CountTable": "gdp.statistics",
+    "Estimate": "gdp.statistics",
     "GDPTable": "gdp.table",
-    "InferredTypeWarning": "rows.frames",
-    "JSONRows": "rows.text_files",
     "LDPClient": "ldp.client",
     "LDPTable": "ldp.table",
     "NoisyStatistics": "gdp.statistics",
     "NumericColumn": "schema.numeric",
-    "SQLRows": "rows.sql",
     "TableSchema": "schema.table",
-    "Tally": "gdp.mergeable",
+    "Tally": "gdp.tallies",
     "TextRows": "text.rows",
+    "csv_rows": "rows",
+    "discover": "discovery",
     "draft_schema": "text.drafting",
-    "merge": "gdp.mergeable",
-    "reconstruct": "ldp.reconstruction",
-    "tally": "gdp.mergeable",
+    "merge": "gdp.tallies",
+    "tally": "gdp.tallies",
 }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel
@@ -22,8 +22,8 @@ from langchain_dpicl.released import (
 from langchain_dpicl.released.classifying import LabelOutputParser, require_unknown
 from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
-from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.threads import on_question_thread
 
 EXAMPLES = 8
 """How many examples a chain shows."""
@@ -41,7 +41,6 @@ class ReleasedTable(Frozen, ABC):
     _schema: TableSchema
     _binned: bool
     _unit_key: str | None = None
-    _extra_columns: ExtraColumns = "refuse"
 
     @property
     def schema(self) -> TableSchema:
@@ -55,19 +54,29 @@ class ReleasedTable(Frozen, ABC):
 
     @abstractmethod
     def release(self, *, resume: bool = False) -> Self:
-        """Charge the account and release, once; return this table.
+        """Read the rows, charge the account, and release, once; return this table.
 
         A second call does nothing. `sample`, `examples` and `classification_chain`
         call it where it was not called.
 
         Args:
             resume: If this account has paid for a release of the same terms, take that
-                one, at no charge.
+                one, at no charge; the rows are not read again unless it was interrupted
+                between its charge and its release.
+
+        Raises:
+            InvalidParameterError: If a row is not what the schema allows. Nothing is
+                charged.
+            UnitError: If there are no rows, or a row has no unit id.
+            NoBudgetError: If there is no budget.
+            BudgetExhaustedError: If the account can't pay.
+            PlanMismatchError: If the account's plan is for another release.
+            LedgerError: If the ledger can't be used.
         """
 
     async def arelease(self, *, resume: bool = False) -> Self:
         """Release without blocking the event loop; see `release`."""
-        return await asyncio.to_thread(self.release, resume=resume)
+        return await on_question_thread(partial(self.release, resume=resume))
 
     @abstractmethod
     def summary(self) -> str:
@@ -79,8 +88,12 @@ class ReleasedTable(Frozen, ABC):
 
         Args:
             k: How many.
-            balanced: Whether labels take turns, as far as the release knows them;
-                otherwise they come as often as in the table.
+            balanced: Whether labels take turns, as far as the release knows them, the
+                first row of each a typical one; otherwise every row is drawn.
+
+        Raises:
+            InvalidParameterError: If k is no count.
+            UnitError: If the noise hides every label: too few rows for this epsilon.
         """
 
     @abstractmethod
@@ -96,7 +109,7 @@ class ReleasedTable(Frozen, ABC):
 
         Args:
             row: A mapping from each feature to its value; a label is not looked at, nor
-                the unit's key, nor columns that the table ignores.
+                the unit's key, nor columns that were not measured.
 
         Raises:
             InvalidParameterError: If it is none, or a value is refused; the column is
@@ -134,7 +147,7 @@ class ReleasedTable(Frozen, ABC):
 
     async def aexamples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
         """Return examples without blocking the event loop; see `examples`."""
-        return await asyncio.to_thread(self.examples, k, balanced=balanced)
+        return await on_question_thread(partial(self.examples, k, balanced=balanced))
 
     def classification_chain(
         self,
@@ -175,7 +188,7 @@ class ReleasedTable(Frozen, ABC):
         return RunnableLambda(self._texts(), name="row_text") | chain
 
     def _texts(self) -> RowText:
-        return RowText(self.schema, self.binned, self._unit_key, self._extra_columns)
+        return RowText(self.schema, self.binned, self._unit_key)
 
 
 def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:

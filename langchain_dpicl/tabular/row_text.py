@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
 
 
@@ -18,7 +17,7 @@ class RowText:
         schema: The public schema.
         binned: Whether numbers are shown by their bins.
         unit_key: A column that is left out, unless the schema has it.
-        extra_columns: Whether columns that the schema doesn't have are refused.
+        ignores_others: Whether columns that the schema doesn't have are left out.
 
     Example:
         >>> from langchain_dpicl.tabular import CategoricalColumn, TableSchema
@@ -34,7 +33,7 @@ class RowText:
     schema: TableSchema
     binned: bool
     unit_key: str | None = None
-    extra_columns: ExtraColumns = "refuse"
+    ignores_others: bool = False
 
     def __call__(self, row: Mapping[str, Any]) -> str:
         """Return a row's features as text.
@@ -43,7 +42,7 @@ class RowText:
             InvalidParameterError: If it is no row of this schema.
         """
         if isinstance(row, Mapping):
-            ignores = self.extra_columns == "ignore"
+            ignores = self.ignores_others
             row = {
                 name: value
                 for name, value in row.items()

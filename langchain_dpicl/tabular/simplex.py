@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.tabular.ldp.reconstruction import checked_table
+from langchain_dpicl.errors import InvalidParameterError
 
 
 def project_to_simplex(values: Any) -> npt.NDArray[np.float64]:
@@ -33,7 +33,9 @@ def project_to_simplex(values: Any) -> npt.NDArray[np.float64]:
         >>> project_to_simplex([1.1, 0.2, -0.3]).round(6)
         array([0.95, 0.05, 0.  ])
     """
-    table = checked_table(values, "values")
+    table = np.array(values, dtype=np.float64)
+    if not table.size or not np.isfinite(table).all():
+        raise InvalidParameterError("values must be finite real numbers, at least one.")
     # A constant added to all cells changes nothing. With the largest at 0, t lies in
     # [-1, 0), so estimates as large as 1e30 lose no digits that matter.
     with np.errstate(over="ignore"):

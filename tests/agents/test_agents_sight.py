@@ -41,7 +41,7 @@ def leaky() -> StructuredTool:
 
 
 def agent(checkpointer: InMemorySaver, *, private: bool, **chain: Any) -> Any:
-    model = AgentModel(turns=[calling(QUESTION, QUESTION), calling(QUESTION), "Cough."])
+    model = AgentModel(turns=[calling(QUESTION, "Which?"), calling("How?"), "Cough."])
     tool = leaky()
     if private:
         chained = canaried_chain(**chain)

@@ -88,16 +88,16 @@ async def test_a_call_that_was_answered_is_not_charged_again_when_another_failed
     way: str, groups: RetrievedGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget = account()
-    attempt, charged = Purchase.attempt, 0
+    bought, charged = Purchase.bought, 0
 
     def fails_once(self: Purchase) -> Any:
         nonlocal charged
         charged += 1
         if charged == 2:
             raise LedgerError("The ledger is away.")
-        return attempt(self)
+        return bought(self)
 
-    monkeypatch.setattr(Purchase, "attempt", fails_once)
+    monkeypatch.setattr(Purchase, "bought", fails_once)
     model = AgentModel(turns=[calling("What?", "Which?"), "Cough."])
     # One at a time: what fails second must not stop what was answered first.
     agent = create_agent(model, tools=[privately(groups)], checkpointer=InMemorySaver())
@@ -213,7 +213,7 @@ async def test_a_retry_does_not_try_a_spent_budget_again(
     way: str, groups: RetrievedGroups
 ) -> None:
     budget = account(queries=1)
-    private_chain(groups, budget=budget).invoke(QUESTION)
+    private_chain(groups, budget=budget).invoke("What else?")
     before = budget.ledger.heads()
     retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
     model = AgentModel(turns=[calling(QUESTION), "No."])
@@ -273,9 +273,9 @@ async def test_a_sub_agent_charges_the_account_of_the_run(
         turns=[
             calling(QUESTION),
             "The notes say cough.",
-            calling(QUESTION),
+            calling("Which cough?"),
             "Cough again.",
-            calling(QUESTION),
+            calling("Which rash?"),
             "The budget is spent.",
         ]
     )
@@ -313,7 +313,7 @@ async def test_the_tool_says_what_is_wrong(way: str, groups: RetrievedGroups) ->
         "error",
     )
     assert "must not be empty" in str(blank.content)
-    assert "Don't call 'ask' again" in str(refused.content)
+    assert "Don't call 'ask' with a new question again" in str(refused.content)
     assert len(journal(budget)) == 1
     model = AgentModel(turns=[calling(QUESTION), "Done."])
     with pytest.raises(LedgerError):

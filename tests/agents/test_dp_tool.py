@@ -72,11 +72,12 @@ async def test_the_content_is_the_answer_and_the_artifact_the_record(
     assert json.loads(json.dumps(record)) == record
     assert await run(way, tool, {"question": QUESTION}) == "cough"
     assert await run(way, tool, QUESTION) == "cough"
-    assert [entry.charge for entry in journal(budget)] == [1, 2, 3]
+    # The same question is paid for once.
+    assert len(journal(budget)) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", ["chain", "bound", "tool", "config"])
+@pytest.mark.parametrize("place", ["chain", "bound", "config"])
 async def test_the_budget_is_found_wherever_it_is(
     place: str, way: str, groups: RetrievedGroups
 ) -> None:
@@ -84,19 +85,17 @@ async def test_the_budget_is_found_wherever_it_is(
     chain: Any = private_chain(groups, budget=budget if place == "chain" else None)
     if place == "bound":
         chain = chain.with_config(tags=["x"]).with_config(callbacks=[budget])
-    tool = create_dp_tool(chain, budget=budget if place == "tool" else None, **ABOUT)
+    tool = create_dp_tool(chain, **ABOUT)
     await run(way, tool, call(), *([budget] if place == "config" else []))
     assert len(journal(budget)) == 1
     # The same account named twice is one account.
-    await run(way, tool, call(), budget)
+    await run(way, tool, call("What else?"), budget)
     assert len(journal(budget)) == 2
 
 
 async def test_two_accounts_are_refused(groups: RetrievedGroups) -> None:
     one, other = account(), account(account="other")
-    with pytest.raises(NoBudgetError, match="'notes', 'other'"):
-        create_dp_tool(private_chain(groups, budget=one), budget=other, **ABOUT)
-    tool = create_dp_tool(private_chain(groups), budget=one, **ABOUT)
+    tool = create_dp_tool(private_chain(groups, budget=one), **ABOUT)
     with pytest.raises(NoBudgetError, match="2 privacy budgets"):
         tool.invoke(call(), {"callbacks": [other]})
     assert not journal(one)
@@ -110,13 +109,15 @@ async def test_a_spent_budget_is_an_error_message_that_says_what_to_do(
     budget = account(queries=1)
     tool = create_dp_tool(private_chain(groups, budget=budget), **ABOUT)
     await run(way, tool, call())
-    message = await run(way, tool, call())
+    message = await run(way, tool, call("What else?"))
     assert message.status == "error"
     assert message.artifact is None
     assert "the privacy budget can't pay for it" in message.content
     assert "Account 'notes'" in message.content
-    assert "Don't call 'ask' again" in message.content
+    assert "Don't call 'ask' with a new question again" in message.content
     assert len(journal(budget)) == 1
+    again = await run(way, tool, call())
+    assert (again.content, again.artifact["status"]) == ("cough", "cached")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -125,17 +126,18 @@ async def test_what_the_model_is_told_may_be_chosen(
 ) -> None:
     chain = private_chain(groups, budget=account(queries=1))
     chain.invoke(QUESTION)
-    said = create_dp_tool(chain, handle_tool_error="Over.", **ABOUT)
-    assert (await run(way, said, call())).content == "Over."
+    tool = create_dp_tool(chain, **ABOUT)
+    said = tool.model_copy(update={"handle_tool_error": "Over."})
+    assert (await run(way, said, call("What?"))).content == "Over."
 
     def explain(error: ToolException) -> str:
         return str(isinstance(error, BudgetExhaustedError))
 
-    told = create_dp_tool(chain, handle_tool_error=explain, **ABOUT)
-    assert (await run(way, told, call())).content == "True"
-    raising = create_dp_tool(chain, handle_tool_error=False, **ABOUT)
+    told = tool.model_copy(update={"handle_tool_error": explain})
+    assert (await run(way, told, call("What?"))).content == "True"
+    raising = tool.model_copy(update={"handle_tool_error": False})
     with pytest.raises(BudgetExhaustedError):
-        await run(way, raising, call())
+        await run(way, raising, call("What?"))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -161,7 +163,8 @@ async def test_no_other_error_becomes_an_answer(
         PublicCallError: failing,
     }
     for error, chain in chains.items():
-        tool = create_dp_tool(chain, handle_tool_error=handled, **ABOUT)
+        made = create_dp_tool(chain, **ABOUT)
+        tool = made.model_copy(update={"handle_tool_error": handled})
         with pytest.raises(error) as caught:
             await run(way, tool, call())
         assert CANARY not in str(caught.value)
@@ -174,11 +177,11 @@ async def test_further_variables_of_the_prompts_are_arguments(
 ) -> None:
     chain = private_chain(groups, prompt=LANGUAGE, budget=account())
     model = chain.model
-    tool = create_dp_tool(chain, variables={"language": "To answer in"}, **ABOUT)
+    tool = create_dp_tool(chain, **ABOUT)
     schema: Any = tool.tool_call_schema
     properties = schema.model_json_schema()["properties"]
     assert list(properties) == ["question", "language"]
-    assert properties["language"]["description"] == "To answer in"
+    assert properties["language"]["description"] == "The language"
     assert "not about one person" in properties["question"]["description"]
     await run(way, tool, call(language="Welsh"))
     assert all("In Welsh." in text for text in model.asked)
@@ -209,10 +212,6 @@ def test_variables_that_a_model_cannot_give_are_refused(
         prompt = PromptTemplate.from_template(f"{{context}} {{question}} {{{taken}}}")
         with pytest.raises(InvalidParameterError, match=f"variable '{taken}'"):
             create_dp_tool(private_chain(groups, prompt=prompt), **ABOUT)
-    with pytest.raises(InvalidParameterError, match="variables describes tongue"):
-        create_dp_tool(
-            private_chain(groups, prompt=LANGUAGE), variables={"tongue": "x"}, **ABOUT
-        )
 
 
 def test_what_is_no_chain_of_ours_is_refused(groups: RetrievedGroups) -> None:
@@ -242,9 +241,9 @@ def test_the_model_is_told_what_the_tool_cannot(groups: RetrievedGroups) -> None
     tool = create_dp_tool(chain, **ABOUT)
     assert tool.description.startswith("Answers about the notes.")
     assert tool.description.endswith(GUIDANCE)
-    plain = create_dp_tool(chain, guidance=False, return_direct=True, **ABOUT)
-    assert plain.description == "Answers about the notes."
-    assert plain.return_direct
+    direct = tool.model_copy(update={"return_direct": True})
+    assert direct.return_direct
+    assert direct.invoke(call(), {"callbacks": [account()]}).content == "cough"
     with pytest.raises(InvalidParameterError, match="description is empty"):
         create_dp_tool(chain, name="ask", description=" ")
 
@@ -268,25 +267,9 @@ async def test_an_answer_that_is_not_from_the_records_says_so(
     assert message.artifact["status"] == "fallback"
     assert message.content == "From general knowledge, not from the records: Coughing."
     refusing = private_chain(groups, model=model, parser=parser, budget=budget)
-    message = await run(way, create_dp_tool(refusing, **ABOUT), call())
+    message = await run(way, create_dp_tool(refusing, **ABOUT), call("What else?"))
     assert message.artifact["status"] == "abstained"
     assert message.content == "No answer: the test for agreement was not passed."
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_cached_answer_is_free_and_can_be_had_from_a_spent_account(
-    way: str, groups: RetrievedGroups
-) -> None:
-    budget = account(queries=1)
-    chain = private_chain(groups, budget=budget, cache=True)
-    tool = create_dp_tool(chain, **ABOUT)
-    await run(way, tool, call())
-    again = await run(way, tool, call())
-    assert (again.content, again.artifact["status"]) == ("cough", "cached")
-    other = await run(way, tool, call("And what else?"))
-    assert other.status == "error"
-    assert "Only a question that was answered before" in other.content
-    assert len(journal(budget)) == 1
 
 
 @pytest.mark.parametrize("way", WAYS)

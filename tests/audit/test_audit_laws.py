@@ -209,15 +209,15 @@ def test_a_sample_differs_by_the_person_alone() -> None:
     worlds = Worlds(groups_of(documents, sampling_rate=0.3), canaries)
     with random.seeded(1):
         index, others = worlds.pairs()
-    units = {unit for shard in index.shards for unit in shard.unit_ids}
+    units = {*index.unit_ids()}
     assert 40 <= len(units) <= 80
     seen = set()
     for canary, other, is_in in others:
-        theirs = {unit for shard in other.shards for unit in shard.unit_ids}
+        theirs = {*other.unit_ids()}
         assert is_in == (canary.name in units)
         assert units ^ theirs == {canary.name}
         assert len(other.documents_of(canary.name)) == (0 if is_in else 2)
         seen.add(is_in)
     assert seen == {True, False}
     with random.seeded(2):
-        assert worlds.pairs()[0].n_units != index.n_units
+        assert {*worlds.pairs()[0].unit_ids()} != units

@@ -44,9 +44,8 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     UnitError,
 )
-from langchain_dpicl.groups.units import keyed_slot
-from langchain_dpicl.mechanisms import keyword_ptr, vectors
-from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.groups import shard_of
+from langchain_dpicl.mechanisms import keyword_ptr, voting
 
 DELTA = 1e-6
 NEW = Document("Lisinopril gave a rash, a rash, a rash.", metadata={"patient": "new"})
@@ -202,8 +201,8 @@ def halves(groups: int = 20) -> RetrievedGroups:
 
     But for one: with `p0` a group more says "rash", without it "cough".
     """
-    own = keyed_slot(SALT, "p0", groups)
-    other = {f"p{i}": (keyed_slot(SALT, f"p{i}", groups) - own) % 2 for i in range(400)}
+    own = shard_of("p0", SALT, groups)
+    other = {f"p{i}": (shard_of(f"p{i}", SALT, groups) - own) % 2 for i in range(400)}
     notes = [
         Document(
             f"A {'rash' if name == 'p0' or is_other else 'cough'}.",
@@ -242,7 +241,7 @@ class Sliced(RetrievedGroups):
     def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
         index: Any = self._index
         found = [d for shard in index.shards for d in shard.documents]
-        vectors = np.concatenate([shard.vectors() for shard in index.shards])
+        vectors = np.concatenate([shard.vectors for shard in index.shards])
         order = np.argsort(-(vectors @ prepared.vector[0]), kind="stable")
         best = [found[place] for place in order]
         return [best[first : first + 3] for first in range(0, 12, 3)]
@@ -289,30 +288,20 @@ def test_a_release_that_is_not_computed_hides_none_that_is() -> None:
         assert found.epsilon(DELTA, most, upper=upper) >= own
 
 
-class Opposite(HashingEmbeddings):
-    """The two answers lie opposite to each other."""
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        if not all(text in {"cough", "rash"} for text in texts):
-            return super().embed_documents(texts)
-        size = len(self.embed_query("x"))
-        return [[1.0 if t == "rash" else -1.0, *[0.0] * (size - 1)] for t in texts]
-
-
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_esa_with_sensitivity_1_under_replace_exceeds_the_claim(
+def test_esa_with_too_small_a_sensitivity_exceeds_the_claim(
     is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_broken:
-        monkeypatch.setattr(vectors, "sensitivity", lambda _: 1.0)
+        monkeypatch.setattr(voting, "sensitivity", lambda _: 0.5)
     texts = ["A cough.", "A rash."]
     parser = ESAOutputParser(
-        embedding=Opposite(), candidates=texts, noise_multiplier=1.5
+        embedding=EMBEDDING, candidates=texts, noise_multiplier=1.5
     )
     report = audit(chain_of(parser))
     assert report.is_sound is not is_broken
-    # One question's opposite answers reach the bound, and don't pass it.
-    expected = gaussian(0.75 if is_broken else 1.5)
+    # One question's other answer reaches the bound, and doesn't pass it.
+    expected = gaussian(0.75 / math.sqrt(2) if is_broken else 1.5)
     assert report.measured["epsilon"] == pytest.approx(expected, rel=2e-3)
 
 

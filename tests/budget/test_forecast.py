@@ -14,8 +14,8 @@ from langchain_dpicl.budget import Forecast, forecast
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import answered
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import keyword_threshold, vectors, voting
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.mechanisms import keyword_threshold, voting
+from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.parsers import KSAThresholdOutputParser
 
 VOTE = voting.charge(name="vote")
@@ -76,28 +76,19 @@ def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
         for label, count in zip(labels, counts, strict=True)
         for _ in range(count)
     ]
-    found = [
-        parser.release(
-            slots,
-            paid=paid,
-            relation=Relation.REPLACE,
-            slot_count=100,
-            prepared=labels,
-        ).text
-        for _ in range(runs)
-    ]
+    terms: Any = {"paid": paid, "relation": Relation.REPLACE, "slot_count": 100}
+    with use(SeededRandom(7)):
+        found = [
+            parser.release(slots, prepared=labels, **terms).text for _ in range(runs)
+        ]
     return found.count(labels[0]) / runs
 
 
 @pytest.mark.parametrize("choices", [2, 8])
 @pytest.mark.parametrize("kind", ["given", "drafted"])
 def test_a_vote_comes_out_at_its_required_lead(kind: str, choices: int) -> None:
-    random = SeededRandom(7)
     given = [f"label{n}" for n in range(choices)]
-    parser = VoteOutputParser(
-        labels="draft" if kind == "drafted" else given,
-        random=random,
-    )
+    parser = VoteOutputParser(labels="draft" if kind == "drafted" else given)
     found = forecast(
         parser.charge(),
         choices=choices,
@@ -120,11 +111,6 @@ def test_a_drafted_vote_needs_more_than_a_given_one() -> None:
     assert drafted.required_lead == 26
     with pytest.raises(InvalidParameterError, match="drafted"):
         forecast(THRESHOLD, drafted=True, **TERMS)
-
-
-def test_a_sum_of_vectors_has_no_lead() -> None:
-    with pytest.raises(InvalidParameterError, match="select='vote'"):
-        forecast(vectors.charge(), **TERMS)
 
 
 def test_it_says_what_the_questions_cost() -> None:

@@ -1,10 +1,8 @@
-"""`DPChain.check`: free of charge, on made-up records, and it says what is wrong."""
+"""`DPChain.check`: free of charge, on one public record, and it says what is wrong."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,322 +12,166 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import PromptTemplate
-from support.chain_parts import EMBEDDING, PARSERS
+from support.chain_parts import PARSERS
 from support.check_types import ROOT
-from support.fakes import AsyncScriptedModel, ScriptedModel
+from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
     DPChain,
     ESAOutputParser,
     GroupSource,
     InvalidParameterError,
-    KSAPTROutputParser,
-    KSAThresholdOutputParser,
     PrivacyBudgetHandler,
     Relation,
-    RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.chain import CheckReport
-from langchain_dpicl.chain.check_report import FINDINGS
+from langchain_dpicl.check import WAYS_OUT, CheckReport
 from langchain_dpicl.parsers import DPOutputParser
 
-QUESTION = "Which vegetable do most gardeners grow?"
+QUESTION = "What does this gardener grow?"
 
 
 class Untouchable(GroupSource):
     """Whose every look at records, their lengths or their number raises."""
 
-    built = False
+    relation = Relation.REPLACE
+    n_groups = 40
+    unit_key = "person"
+    description = {"n_groups": 40}  # noqa: RUF012 - a property elsewhere
 
-    @property
-    def relation(self) -> Relation:
-        return Relation.REPLACE
+    def prepare(self, question: str) -> Any:
+        return question
 
-    @property
-    def n_groups(self) -> int:
-        return 40
-
-    @property
-    def unit_key(self) -> str:
-        return "person"
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"n_groups": 40, "docs_per_group": 3}
-
-    @property
-    def metadata_keys(self) -> frozenset[str] | None:
-        # The chain's constructor looks, and nothing later.
-        return self._touched() if self.built else None
+    def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
+        self._touched()
 
     @property
     def n_units(self) -> int:
         return self._touched()
-
-    def prepare(self, question: str) -> Any:
-        self._touched()
-
-    def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
-        self._touched()
 
     def _touched(self) -> NoReturn:
         raise AssertionError("a check has looked at the group source")
 
 
 def chain(model: Any, parser: DPOutputParser | None = None, **more: Any) -> DPChain:
-    groups = Untouchable()
     parser = parser or VoteOutputParser(labels=["beans", "peas"])
-    made = DPChain(groups=groups, model=model, parser=parser, **more)
-    groups.built = True
-    return made
-
-
-def codes(report: CheckReport) -> set[str]:
-    return {finding.code for finding in report.findings}
+    return DPChain(groups=Untouchable(), model=model, parser=parser, **more)
 
 
 def said(text: str) -> ScriptedModel:
     return ScriptedModel(reply=lambda _prompt: text)
 
 
-def failing(error: Exception, when: Callable[[str], bool]) -> ScriptedModel:
-    def reply(prompt: str) -> str:
-        if when(prompt):
-            raise error
-        return "beans"
-
-    return ScriptedModel(reply=reply)
-
-
-class Telling(ScriptedModel):
-    """Tells how many tokens it has read, and why it stopped."""
-
-    read: int = 50
+class Cut(ScriptedModel):
+    """Tells that it was cut."""
 
     def _generate(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> ChatResult:
-        message = AIMessage(
-            "beans",
-            usage_metadata={
-                "input_tokens": self.read,
-                "output_tokens": 1,
-                "total_tokens": self.read + 1,
-            },
-            response_metadata={"finish_reason": "length"},
-        )
+        message = AIMessage("beans", response_metadata={"finish_reason": "length"})
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-class NeedsCaller(ScriptedModel):
-    """Works only where the caller's context is."""
-
-    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        from langchain_dpicl.sealed.region import _sealed
-
-        if _sealed.get():
-            raise RuntimeError("no context")
-        return super()._generate(*args, **kwargs)
+class Down(DeterministicFakeEmbedding):
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        raise ConnectionError("embedding server is down")
 
 
-def test_a_good_chain_is_ready_and_the_source_is_never_looked_at() -> None:
-    model = said("beans")
-    report = chain(model).check(QUESTION, tokens_per_record=50)
-    assert report.ok
-    assert codes(report) == {"no-budget"}
-    (question,) = report.questions
-    assert question.options == ("beans", "peas")
-    assert (question.readable, question.failed) == (8, 0)
-    assert (report.group_calls, report.public_calls) == (40, 1)
-    assert report.records_per_group == 3
-    assert "Ready" in str(report)
-    assert all("Choose one option" in text for text in model.asked if "Plot" in text)
+def failing(_: str) -> str:
+    raise RuntimeError("no such model")
 
 
-def test_twin_the_source_tells_of_every_look(
-    monkeypatch: pytest.MonkeyPatch,
+def account() -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=1, ledger=":memory:")
+
+
+def spent() -> PrivacyBudgetHandler:
+    budget = account()
+    budget.buy(VoteOutputParser(labels=["a", "b"]).charge()).leave()
+    return budget
+
+
+def test_a_good_chain_is_ready_and_the_source_is_never_looked_at(
+    tmp_path: Path,
 ) -> None:
-    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=1, ledger=":memory:")
-    with pytest.raises(AssertionError, match="looked"):
-        chain(said("beans"), budget=budget).invoke(QUESTION)
-    wrong = property(lambda groups: groups.n_units)
-    monkeypatch.setattr(Untouchable, "n_groups", wrong)
-    with pytest.raises(AssertionError, match="looked"):
-        chain(said("beans")).check(QUESTION)
-
-
-async def test_awaited_it_says_the_same() -> None:
-    report = await chain(AsyncScriptedModel(reply=lambda _: "beans")).acheck(QUESTION)
-    assert report.ok
-    assert report.questions[0].readable == 8
-
-
-@pytest.mark.parametrize("awaited", [False, True])
-def test_nothing_is_charged_or_written(tmp_path: Path, awaited: bool) -> None:
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=20, ledger=f"sqlite:///{tmp_path}/ledger.db"
     )
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     made = chain(said("beans"), budget=budget)
-    report = asyncio.run(made.acheck()) if awaited else made.check()
+    report = made.check(QUESTION)
+    assert report.ok
+    assert report.findings == {}
+    assert (report.reply, report.reading) == ("beans", "answer")
+    assert report.options == ("beans", "peas")
+    assert (report.group_calls, report.public_calls) == (40, 1)
+    assert "Ready" in str(report)
+    (prompt,) = made.model.asked
+    assert "Choose one option" in prompt
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert budget.remaining().queries == 20
-    assert report.charge is not None
-    assert report.charge["mechanisms"] == ["vote/gaussian"]
-    assert 0 < report.charge["epsilon"] < 8
-    assert report.charge["queries_left"] == 20
+    # The twin: a question does look.
+    with pytest.raises(Exception, match="sealed region"):
+        made.invoke(QUESTION)
 
 
-def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
-    """Return a chain that has one thing wrong, and the arguments of its check."""
-    gone = RuntimeError("secret-free: no such model")
-    long = ValueError("This model's maximum context length is 512 tokens.")
-    records: dict[str, Any] = {"records": ["Otters swim."]}
-    spent = PrivacyBudgetHandler(epsilon=1, delta=1e-6, queries=1, ledger=":memory:")
-    if code == "budget":
-        spent.buy(VoteOutputParser(labels=["a", "b"]).charge()).leave()
-    filled = PromptTemplate.from_template("{context} {question} {tone}")
-    made: dict[str, tuple[DPChain, dict[str, Any]]] = {
-        "no-answer": (chain(failing(gone, lambda _: True)), {}),
-        "some-failed": (
-            chain(failing(gone, lambda text: "Plot 5:" in text)),
-            {},
+DRAFT = VoteOutputParser(labels="draft")
+BROKEN: dict[str, tuple[Any, str]] = {
+    "no-answer": (lambda: chain(ScriptedModel(reply=failing)), "no such model"),
+    "no-answer draft": (
+        lambda: chain(ScriptedModel(reply=failing), DRAFT),
+        "no such model",
+    ),
+    "cut": (lambda: chain(Cut()), "cut at the model's limit"),
+    "empty": (lambda: chain(said("  ")), "is empty"),
+    "format": (lambda: chain(said("Well, all sorts of things.")), "Well, all"),
+    "says-nothing": (lambda: chain(said("none of these")), "does not tell"),
+    "no-options": (lambda: chain(said("I can't list any."), DRAFT), "can't list any"),
+    "preparation": (
+        lambda: chain(
+            said("beans"),
+            prompt=PromptTemplate.from_template("{context} {question} {tone}"),
         ),
-        "context": (chain(failing(long, lambda text: "Plot" in text)), {}),
-        "truncated": (chain(Telling(read=20)), {"tokens_per_record": 400}),
-        "cut": (chain(Telling()), {}),
-        "empty": (chain(said("  ")), {}),
-        "format": (chain(said("Well, all sorts of things grow.")), {}),
-        "says-nothing": (chain(said("I don't know.")), records),
-        "no-options": (
-            chain(said("I can't list any."), VoteOutputParser(labels="draft")),
-            {},
+        "tone",
+    ),
+    "preparation embedding": (
+        lambda: chain(
+            said("a"),
+            ESAOutputParser(embedding=Down(size=4), candidates=["a", "b"]),
         ),
-        "preparation": (chain(said("beans"), prompt=filled), {}),
-        "sealed": (chain(NeedsCaller(reply=lambda _: "beans")), {}),
-        "budget": (chain(said("beans"), budget=spent), {}),
-        "no-budget": (chain(said("beans")), {}),
-        "group-size": (chain(said("beans")), {}),
-        "record-length": (chain(said("beans")), {}),
-    }
-    return made[code]
+        "server is down",
+    ),
+    "budget": (lambda: chain(said("beans"), budget=spent()), "default"),
+}
 
 
-@pytest.mark.parametrize("code", FINDINGS)
-def test_everything_that_can_be_wrong_is_found(
-    code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, arguments = broken(code)
-    if code == "group-size":
-        monkeypatch.setattr(Untouchable, "description", {"n_groups": 40})
-    report = made.check(**arguments)
-    assert code in codes(report)
-    found = next(f for f in report.findings if f.code == code)
-    assert found.way_out == FINDINGS[code][1]
-    assert found.what in str(report)
-    severities = [finding.severity for finding in report.findings]
-    assert severities == sorted(severities, key=["error", "warning", "info"].index)
-    assert report.ok == ("error" not in severities)
-    if code not in {"budget", "group-size", "no-budget", "record-length"}:
-        assert code not in codes(chain(said("beans")).check())
+@pytest.mark.parametrize("case", BROKEN)
+def test_everything_that_can_be_wrong_is_found_and_says_why(case: str) -> None:
+    make, shown = BROKEN[case]
+    name = case.partition(" ")[0]
+    report = make().check(QUESTION)
+    assert set(report.findings) == {name}
+    assert shown in report.findings[name]
+    assert report.ok == (name in {"cut", "says-nothing"})
+    assert WAYS_OUT[name] in str(report)
+    assert report.to_dict()["ok"] == report.ok
 
 
-@pytest.mark.parametrize(
-    ("code", "shown"),
-    [
-        ("no-answer", "no such model"),
-        ("context", "512 tokens"),
-        ("some-failed", "no such model"),
-        ("preparation", "tone"),
-    ],
-)
-def test_the_real_reason_is_shown(code: str, shown: str) -> None:
-    made, arguments = broken(code)
-    found = next(f for f in made.check(**arguments).findings if f.code == code)
-    assert shown in found.what
+def test_all_ways_out_are_tested_and_documented() -> None:
+    assert {case.partition(" ")[0] for case in BROKEN} == set(WAYS_OUT)
+    page = (ROOT / "docs/operate/troubleshooting.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(WAYS_OUT)
 
 
-class Draft(Telling):
-    """Drafts in prose, and is cut off in it."""
-
-    def _generate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        found = super()._generate(messages, *args, **kwargs)
-        if "Possible answers" in str(messages[-1].content):
-            found.generations[0].message.content = "<think>I might list peas"
-        return found
-
-
-def test_a_draft_without_options_is_shown_and_told_to_be_cut() -> None:
-    report = chain(Draft(), VoteOutputParser(labels="draft")).check(QUESTION)
-    assert {"no-options", "cut"} <= codes(report)
-
-    def prose(_: str) -> str:
-        return "I would rather not say."
-
-    esa = ESAOutputParser(embedding=EMBEDDING, n_candidates=2)
-    text = str(chain(ScriptedModel(reply=prose), esa).check(QUESTION))
-    assert "I would rather not say." in text
-    assert "labels=" not in text
-
-
-class Short(ScriptedModel):
-    """Names what it takes, as LangChain allows: no run manager."""
-
-    def _generate(
-        self, messages: list[BaseMessage], stop: Any = None, **bound: Any
-    ) -> ChatResult:
-        assert not bound
-        return super()._generate(messages)
-
-
-class NoStop(AsyncScriptedModel):
-    """Takes no stop words where it is awaited."""
-
-    async def _agenerate(  # type: ignore[override]
-        self, messages: list[BaseMessage]
-    ) -> ChatResult:
-        return self._generate(messages)
-
-
-async def test_a_model_is_called_in_a_group_as_langchain_calls_it() -> None:
-    report = chain(Short(reply=lambda _: "beans")).check(QUESTION)
-    assert report.questions[0].readable == 8
-    broken = await chain(NoStop(reply=lambda _: "beans")).acheck(QUESTION)
-    (sealed,) = [one for one in broken.findings if one.code == "sealed"]
-    assert "_agenerate() got an unexpected keyword argument" in sealed.what
-    assert "_generate(messages, stop=..., run_manager=..., **bound)" in sealed.what
-
-
-FRAMED = "Happily sharing insight: cough prevails."
-
-
-@pytest.mark.parametrize("kind", [KSAPTROutputParser, KSAThresholdOutputParser])
-def test_dropped_words_are_not_counted(kind: Any) -> None:
-    records = [
-        Document("Dry cough.", metadata={"person": str(person)}) for person in range(80)
-    ]
-    budget = PrivacyBudgetHandler(epsilon=50, delta=1e-6, queries=2, ledger=":memory:")
-    learning = DPChain(
-        groups=RetrievedGroups.from_documents(
-            records, EMBEDDING, unit_key="person", n_groups=40
-        ),
-        model=said(FRAMED),
-        parser=kind(),
-        budget=budget,
-        fallback="refuse",
-    )
-    words = ["happily", "insight", "prevail", "sharing"]
-    parser = learning.parser.without(words)
-    learned = learning.model_copy(update={"parser": parser})
-    found = [chain.invoke("Why?") for chain in (learning, learned)]
-    privacy = [message.response_metadata["privacy"] for message in found]
-    assert privacy[0]["keywords"] != ["cough"]
-    assert privacy[1]["keywords"] == ["cough"]
-    assert "dropped_words" not in privacy[0]["parameters"]
-    assert privacy[1]["parameters"]["dropped_words"] == words
+def test_the_record_may_be_the_users() -> None:
+    prompt = PromptTemplate.from_template("{date}: {page_content}")
+    made = chain(said("beans"), document_prompt=prompt)
+    made.check(QUESTION, "Otters swim.")
+    made.check(QUESTION, Document("They swim.", metadata={"date": "May"}))
+    first, second = made.model.asked
+    assert "made-up: Otters swim." in first
+    assert "May: They swim." in second
+    with pytest.raises(InvalidParameterError):
+        made.check("")
 
 
 def test_drafts_are_part_of_the_path() -> None:
@@ -337,47 +179,10 @@ def test_drafts_are_part_of_the_path() -> None:
         return "beans\npeas" if "Possible answers" in prompt else "beans"
 
     model = ScriptedModel(reply=reply)
-    report = chain(model, VoteOutputParser(labels="draft")).check([QUESTION, "What?"])
-    assert [question.options for question in report.questions] == [
-        ("beans", "peas")
-    ] * 2
+    report: CheckReport = chain(model, DRAFT).check(QUESTION)
+    assert report.options == ("beans", "peas")
     assert report.public_calls == 2
-    groups = [text for text in model.asked if "Plot" in text]
-    assert groups
-    assert all("- beans\n- peas\n- none of these" in text for text in groups)
-
-
-def test_a_failing_draft_shows_why() -> None:
-    model = failing(RuntimeError("wrong key"), lambda _: True)
-    report = chain(model, VoteOutputParser(labels="draft")).check()
-    assert "RuntimeError: wrong key" in str(report)
-    assert not report.ok
-
-
-def test_an_embedding_that_fails_shows_why() -> None:
-    class Down(DeterministicFakeEmbedding):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            raise ConnectionError("embedding server is down")
-
-    parser = ESAOutputParser(embedding=Down(size=4), candidates=["a", "b"])
-    assert "embedding server is down" in str(chain(said("a"), parser).check())
-
-
-def test_records_of_the_user_have_the_declared_length() -> None:
-    model = said("beans")
-    prompt = PromptTemplate.from_template("{date}: {page_content}")
-    made = chain(model, document_prompt=prompt)
-    made.check(
-        records=["Otters swim. ", Document("x", metadata={"date": "May"})],
-        tokens_per_record=10,
-        n=1,
-    )
-    (text,) = {text for text in model.asked if "Otters" in text}
-    assert "made-up: Otters swim.  Otters swim.  Otters swim.\n" in text
-    assert "May: " + "x " * 20 in text
-    for wrong in ({"records": []}, {"records": [" "]}, {"n": 0}, {"questions": []}):
-        with pytest.raises(InvalidParameterError):
-            made.check(**wrong)  # type: ignore[arg-type]
+    assert "- beans\n- peas\n- none of these" in model.asked[-1]
 
 
 @pytest.mark.parametrize(
@@ -387,26 +192,11 @@ def test_records_of_the_user_have_the_declared_length() -> None:
         ("vote", "none of these", "nothing"),
         ("vote", "Otters swim", "unreadable"),
         ("ptr", "dry cough", "answer"),
-        ("ptr", "Many patients developed some persistent coughing.", "loose"),
         ("ptr", "I don't know.", "nothing"),
-        ("joint", "a cough", "answer"),
-        ("joint", "The records do not say.", "nothing"),
-        ("joint", "otters", "unreadable"),
-        ("esa", "A dry cough.", "answer"),
-        ("esa", "I don't know.", "nothing"),
     ],
 )
-def test_a_parser_tells_how_it_reads_a_reply(
+def test_a_reply_is_read_as_the_parser_reads_it(
     parser: str, reply: str, kind: str
 ) -> None:
-    made = PARSERS[parser]()
-    prepared: Any = {"vote": ("cough", "rash"), "joint": ("cough", "rash", "nausea")}
-    assert made.reads(reply, prepared.get(parser, frozenset())) == kind
-
-
-def test_the_page_lists_every_finding_with_its_severity() -> None:
-    # The way out comes with the finding itself.
-    page = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
-    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| .+ \|$", page, re.MULTILINE)
-    found = {code: severity for code, severity in rows if code in FINDINGS}
-    assert found == {code: severity for code, (severity, _) in FINDINGS.items()}
+    report = chain(said(reply), PARSERS[parser]()).check(QUESTION)
+    assert report.reading == kind

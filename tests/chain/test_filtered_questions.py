@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import RunnableConfig
 from support.chain_parts import EMBEDDING, QUESTION, record
 from support.fakes import AsyncScriptedModel
 
@@ -25,10 +25,9 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.audit import snapshot
 from langchain_dpicl.budget import charges
-from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.groups import drawing
-from langchain_dpicl.groups.filtering import UnitFilter
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.groups.filtering import RecordFilter
+from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
+from langchain_dpicl.mechanisms.random import SeededRandom, use
 
 SAID = {"1": "Lisinopril gave a dry cough.", "2": "Lisinopril gave a skin rash."}
 NOTES = [
@@ -62,6 +61,7 @@ def make(source: Any = None, **parts: Any) -> DPChain:
         "parser": VoteOutputParser(labels=["cough", "rash"]),
         "budget": account(),
         "filter_keys": ["ward"],
+        "cache": False,
     }
     return DPChain(**{**given, **parts})
 
@@ -224,8 +224,12 @@ def test_only_who_matches_pays_in_a_per_unit_account(awaited: bool) -> None:
 def test_twin_a_filter_after_the_charge_lets_everybody_pay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = property(lambda self: self._records.index)
-    monkeypatch.setattr(RetrievedGroups, "_index", whole)
+    units = ShardIndex.units
+
+    def everybody(index: ShardIndex, question: PreparedQuestion) -> list[str]:
+        return units(index, replace(question, only=None))
+
+    monkeypatch.setattr(ShardIndex, "units", everybody)
     budget = account(scope="unit")
     make(groups(score_threshold=0.2), budget=budget).invoke(asking("1"))
     assert len(list(budget.ledger.unit_balances("default"))) == 300
@@ -237,11 +241,12 @@ def test_nobody_matches_is_a_fallback_and_costs_the_same() -> None:
         notes, EMBEDDING, unit_key="patient", n_groups=40
     )
     # Noise alone answers now and then: this noise does not.
-    parser = VoteOutputParser(labels=["cough", "rash"], random=SeededRandom(1))
+    parser = VoteOutputParser(labels=["cough", "rash"])
     chain = make(source, budget=(budget := account()), parser=parser)
     for ward in ("7", "8"):
         before = len(chain.model.asked)
-        found = record(chain.invoke(asking(ward)))
+        with use(SeededRandom(1)):
+            found = record(chain.invoke(asking(ward)))
         assert found["status"] == "abstained"
         # Groups are padded: how many match shows in no number of calls.
         assert len(chain.model.asked) - before == 40 + (ward == "7")
@@ -291,9 +296,6 @@ def test_audits_sample_among_those_who_match() -> None:
 def test_a_tool_takes_no_filter() -> None:
     tool = create_dp_tool(make(), name="ask", description="Notes.")
     assert set(tool.args) == {"question"}
-    taken = make(public_prompt=PromptTemplate.from_template("{question} {filter}"))
-    with pytest.raises(InvalidParameterError, match="another name"):
-        create_dp_tool(taken, name="ask", description="Notes.")
 
 
 def test_what_holds_a_filter_shows_no_record() -> None:
@@ -304,16 +306,8 @@ def test_what_holds_a_filter_shows_no_record() -> None:
 
 def test_a_question_prepared_for_one_filter_is_drawn_by_its_own_groups() -> None:
     source = groups()
-    only = source.where(UnitFilter.of({"ward": "1"}))
+    only = source.where(RecordFilter.of({"ward": "1"}))
     prepared = source.prepare(QUESTION)
-    assert isinstance(prepared, drawing.PreparedQuestion)
+    assert isinstance(prepared, PreparedQuestion)
     drawn = only.draw_prepared(prepared)
     assert {one.metadata["ward"] for slot in drawn for one in slot} == {"1"}
-
-
-def test_a_query_without_a_filter_is_the_same_object() -> None:
-    runner: QueryRunner = make()._query
-    assert runner.where(QUESTION) is runner
-    assert runner.where(asking("1")) is not runner
-    config: RunnableConfig = {"callbacks": [account()]}
-    assert make(budget=None).invoke(asking("1"), config).content == "cough"

@@ -19,7 +19,7 @@ from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import DPChain, RetrievedGroups
 from langchain_dpicl.common.prompts import READING_PROMPT
-from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.prompts import FewShotPrompts, template_of
 from langchain_dpicl.sealed import SealedModel
 
 UNITS = 40
@@ -111,7 +111,7 @@ def test_other_prompts_with_records_begin_with_what_is_public() -> None:
         READING_PROMPT.format(columns=columns, records=text) for text in ("A.", "B.")
     ]
     assert columns in beginning(read)
-    prompting = FewShotPrompting.read("Write a note.", None, longest=99, one_line=True)
+    prompting = FewShotPrompts(template_of("Write a note."), one_line=True)
     written = [
         prompting.group("cough", [Document(text, metadata={"label": "cough"})])
         for text in ("A.", "B.")
@@ -133,13 +133,13 @@ async def test_what_records_say_does_not_order_the_requests(is_async: bool) -> N
 async def test_twin_requests_by_length_follow_the_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = SealedModel._steps
+    real = SealedModel.ask
 
-    def by_length(self: Any, prompts: Any, done: Any) -> Any:
+    def by_length(self: Any, prompts: Any) -> Any:
         places = sorted(range(len(prompts)), key=lambda i: len(prompts[i].to_string()))
-        slots = yield from real(self, [prompts[i] for i in places], done)
+        slots = real(self, [prompts[i] for i in places])
         return [slots[places.index(i)] for i in range(len(prompts))]
 
-    monkeypatch.setattr(SealedModel, "_steps", by_length)
+    monkeypatch.setattr(SealedModel, "ask", by_length)
     one = await asked(TEXTS)
     assert units(one) != units(await asked([text * 9 for text in reversed(TEXTS)]))

@@ -71,7 +71,7 @@ def made(**parts: Any) -> tuple[DPChain, Chat]:
         "prompt": PROMPT,
         "document_prompt": TURNS,
         "budget": rich(),
-        "fallback": "refuse",
+        "cache": False,
     }
     return DPChain(model=model, **{**given, **parts}), model
 
@@ -108,8 +108,8 @@ def test_a_record_that_cannot_be_written_silences_its_group_alone() -> None:
 
 def test_a_check_and_a_tool_know_the_turns() -> None:
     chain, model = made()
-    chain.check("Where is it?", records=["No parcel."], n=3)
-    assert [len(chat) > 2 for chat in model.chats].count(True) == 3 + 1
+    chain.check("Where is it?", "No parcel.")
+    assert [len(chat) > 2 for chat in model.chats].count(True) == 1
     tool = create_dp_tool(chain, name="sort", description="Sorts a ticket.")
     assert set(tool.args) == {"question"}
 

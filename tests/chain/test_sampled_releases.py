@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from support.chain_parts import QUESTION, record, reply
 from support.fakes import AsyncScriptedModel
-from support.store_parts import opened, patients, records, searching
+from support.store_parts import in_memory, opened, patients, records
 
 from langchain_dpicl import (
     DPChain,
     PrivacyBudgetHandler,
     VoteOutputParser,
 )
-from langchain_dpicl.groups import drawing
+from langchain_dpicl.groups import retrieved
 
 
 def sampled() -> Any:
     return opened(
-        searching(records(400)),
+        in_memory(records(400)),
         sampling_rate=0.5,
         score_threshold=0.3,
         docs_per_group=99,
@@ -36,18 +36,19 @@ def test_each_question_is_charged_as_its_sample_and_drawn_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[frozenset[str]] = []
-    real = drawing.draw_slots
+    real = retrieved.draw_slots
 
     def spy(*given: Any, **terms: Any) -> Any:
         slots = real(*given, **terms)
         drawn.append(frozenset().union(*patients(slots)))
         return slots
 
-    monkeypatch.setattr(drawing, "draw_slots", spy)
+    monkeypatch.setattr(retrieved, "draw_slots", spy)
     chain = DPChain(
         groups=sampled(),
         model=AsyncScriptedModel(reply=reply),
         parser=VoteOutputParser(labels=["fever", "rash"]),
+        cache=False,
     )
     budget = PrivacyBudgetHandler(
         epsilon=60,

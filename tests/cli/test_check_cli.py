@@ -27,7 +27,7 @@ groups = RetrievedGroups.from_documents(
 
 
 def made(**more):
-    model = ScriptedModel(reply=lambda _text: more.pop("says", "beans"))
+    model = ScriptedModel(reply=lambda _text: more.get("says", "beans"))
     parser = VoteOutputParser(labels=["beans", "peas"])
     return DPChain(groups=groups, model=model, parser=parser)
 
@@ -70,16 +70,13 @@ def run(name: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int,
 def test_a_chain_is_checked_with_the_account_that_is_bound_to_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    more = ["--question", "What?", "--question", "Why?", "--tokens-per-record", "30"]
-    status, report = run("app_to_check:chain", capsys, *more)
-    assert (status, report["ok"], report["findings"]) == (0, True, [])
-    assert [question["question"] for question in report["questions"]] == [
-        "What?",
-        "Why?",
-    ]
-    assert report["charge"]["account"] == "mine"
-    assert report["tokens_per_record"] == 30
+    status, report = run("app_to_check:chain", capsys, "--question", "What?")
+    assert (status, report["ok"], report["findings"]) == (0, True, {})
+    assert (report["question"], report["reply"]) == ("What?", "beans")
     assert "canary" not in json.dumps(report)
+    said = ["--record", "Otters swim."]
+    status, report = run("app_to_check:space.chain", capsys, *said)
+    assert (status, report["ok"], [*report["findings"]]) == (1, False, ["format"])
 
 
 def test_a_function_may_make_the_chain(capsys: pytest.CaptureFixture[str]) -> None:

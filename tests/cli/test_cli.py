@@ -42,13 +42,16 @@ def test_the_demo_continues_its_account_and_stops_when_it_is_spent(
     assert len(first["answers"]) == 4
     assert first["stopped"] is None
     assert first["account"]["queries_spent"] == 4
+    # What was paid for is given again for nothing.
+    arguments[-1] = "8"
     status, second = run(arguments, capsys)
     assert status == 0
-    assert len(second["answers"]) == 2
-    assert "spent all 6 queries" in second["stopped"]
+    assert [a["status"] for a in second["answers"][:4]] == ["cached"] * 4
+    assert "Account 'clinic-400'" in second["stopped"]
     status, third = run(arguments, capsys)
     assert status == 0
     assert third["answers"] == []
+    assert "spent all its 6 queries" in third["stopped"]
     assert third["account"]["epsilon_spent"] <= 20
 
 
@@ -120,23 +123,6 @@ def test_not_to_know_is_no_wrong_answer_and_no_leak(
     ]
 
 
-def test_your_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = [
-        {"text": f"Lisinopril made visit {i} end with a dry cough.", "person": i}
-        for i in range(300)
-    ]
-    corpus = write(tmp_path / "mine.jsonl", records)
-    arguments = ["demo", "--corpus", corpus, "--unit-key", "person"]
-    arguments += ["--question", "How did lisinopril end?", "--groups", "40"]
-    arguments += ["--parser", "ksa"]
-    status, report = run([*arguments, "--queries", "2", "--k", "3-5"], capsys)
-    assert status == 0
-    (answer,) = report["answers"]
-    assert answer["status"] == "released"
-    assert "cough" in answer["private"]
-    assert report["account"]["name"] == "mine"
-
-
 def test_possible_answers_of_your_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +137,7 @@ def test_possible_answers_of_your_own(
     assert status == 0
     (answer,) = report["answers"]
     assert (answer["status"], answer["private"]) == ("released", "damaged parcel")
+    assert report["account"]["name"] == "mine"
     assert set(answer["noisy_votes"]) == {"late", "damaged parcel", "none of these"}
 
 
@@ -159,7 +146,7 @@ def test_possible_answers_of_your_own(
     [
         ([], "no record"),
         ([{"text": "canary-7f3a"}], "--unit-key"),
-        ([{"person": 1, "body": "canary-7f3a"}], "--text-key"),
+        ([{"person": 1, "body": "canary-7f3a"}], "field 'text'"),
         ([["canary-7f3a"]], "Line 1"),
         ([{"text": "canary-7f3a", "person": None}], "person"),
         ([{"text": "canary-7f3a", "person": 1}], "groups"),
@@ -185,7 +172,6 @@ def test_bad_records_are_named_and_not_shown(
         (["demo", "--corpus", "missing.jsonl", "--unit-key", "a"], "--question"),
         (["demo", "--question", "What?"], "--corpus"),
         (["demo", "--epsilon", "0"], "epsilon"),
-        (["demo", "--k", "2"], "--parser ksa"),
         (["demo", "--delta", "1"], "delta"),
         (["demo", "--queries", "0"], "queries"),
         (["demo", "--ledger", "nothing"], "ledger"),
@@ -197,7 +183,6 @@ def test_bad_records_are_named_and_not_shown(
         (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "no ledger"),
         (["demo", "--patients", "400", "--delta", "0.1"], "people_at_most=400"),
         (["demo", "--patients", "400", "--groups", "20"], "unanimous"),
-        (["demo", "--parser", "ksa", "--labels", "a,b"], "--parser vote"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(
@@ -344,5 +329,5 @@ def test_interrupting_says_what_stays(
 
 def test_usage_errors_end_with_status_two() -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["demo", "--k", "many"])
+        main(["demo", "--first", "many"])
     assert ended.value.code == 2

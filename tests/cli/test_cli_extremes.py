@@ -88,7 +88,6 @@ def test_sizes_and_prices_of_a_plan(
         "patients",
         "groups",
         "docs-per-group",
-        "k",
         "first",
         "epsilon",
         "delta",
@@ -98,8 +97,7 @@ def test_sizes_and_prices_of_a_plan(
 def test_numbers_of_the_demo(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = ["--parser", "ksa"] if option == "k" else []
-    status = ended([*DEMO, *how, f"--{option}={value}"], capsys)
+    status = ended([*DEMO, f"--{option}={value}"], capsys)
     if value in ("0", "-1", "x", "", "nan", "-inf"):
         assert status != 0
 
@@ -146,7 +144,7 @@ def test_files_that_are_no_corpus(
 def test_a_byte_order_mark_before_a_record_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_bytes((b"\xef\xbb\xbf" + RECORD % 1) * 2)
-    records = read_corpus(str(path), unit_key="who", text_key="text")
+    records = read_corpus(str(path), unit_key="who")
     assert [one.page_content for one in records] == ["A dry cough."] * 2
 
 

@@ -71,10 +71,10 @@ async def test_a_client_asks_over_stdio(tmp_path: Path) -> None:
             answers = [
                 await client.call_tool(
                     "ask_notes",
-                    {"question": "What did lisinopril give?"},
+                    {"question": f"What did {drug} give?"},
                     progress_callback=heard,
                 )
-                for _ in range(3)
+                for drug in ("lisinopril", "lisinopril today", "lisinopril alone")
             ]
     assert tool.description is not None
     assert tool.description.startswith("The notes.")
@@ -84,7 +84,6 @@ async def test_a_client_asks_over_stdio(tmp_path: Path) -> None:
     assert Ledger("sqlite:///ledger.db").state("notes").used == 2
     said = (tmp_path / "errors.txt").read_text()
     assert "printed while it is imported" in said
-    assert any("charged" in repr(one) for one in seen)
     assert "canary" not in repr([seen, tool, answers]) + said
 
 

@@ -31,6 +31,7 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.common.slots import answered
+from langchain_dpicl.few_shot import Greedy
 
 # -- what was untrue ---------------------------------------------------------------
 
@@ -142,27 +143,26 @@ def test_a_handler_of_yours_keeps_what_it_notes() -> None:
 
 def test_lists_that_change_afterwards_change_nothing() -> None:
     labels, words = ["cough", "rash"], ["cough", "rash", "nausea"]
-    stop_words, candidates, center = {"dry"}, ["A dry cough.", "A rash."], [0.0] * 256
+    stop_words, candidates = {"dry"}, ["A dry cough.", "A rash."]
     parsers: list[tuple[Any, str, Any]] = [
         (VoteOutputParser(labels=labels), "labels", labels),
         (KSAJointOutputParser(k=1, domain=words), "domain", words),
         (KSAPTROutputParser(k=1, stop_words=stop_words), "stop_words", stop_words),
     ]
-    esa = ESAOutputParser(embedding=EMBEDDING, candidates=candidates, center=center)
-    parsers += [(esa, "candidates", candidates), (esa, "center", center)]
+    esa = ESAOutputParser(embedding=EMBEDDING, candidates=candidates)
+    parsers.append((esa, "candidates", candidates))
     for parser, field, given in parsers:
         before = list(getattr(parser, field))
         given.clear()
         assert list(getattr(parser, field)) == before
         assert isinstance(getattr(parser, field), tuple | frozenset)
-        parser.check()
+        parser.charge()
 
 
 def test_terms_of_a_generation_that_change_afterwards_change_nothing() -> None:
-    labels, sizes, stop = ["color", "number"], {"color": 60, "number": 60}, ["\n"]
-    made = generator_of(labels=labels, label_sizes=sizes, stop=stop)
+    sizes, stop = {"color": 60, "number": 60}, ["\n"]
+    made = generator_of(labels=sizes, mechanism=Greedy(stop=stop))
     before = (repr(made), repr(made.forecast()))
-    labels.append("other")
     sizes["color"] = 10**9
     stop.append("x")
     assert (repr(made), repr(made.forecast())) == before

@@ -5,25 +5,10 @@ from __future__ import annotations
 import io
 import threading
 import time
-from typing import Any
 
 import pytest
-from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
-from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
-from langchain_dpicl import DPChain, RetrievedGroups
-from langchain_dpicl.common.progress import GroupProgress, progress_bar
-
-BY_SHARD = RetrievedGroups.from_documents(
-    notes(300), EMBEDDING, unit_key="patient", n_groups=20
-)
-BY_UNIT = RetrievedGroups.from_documents(
-    notes(50),
-    EMBEDDING,
-    unit_key="patient",
-    n_groups=20,
-    score_threshold=0.0,
-)
+from langchain_dpicl.common.progress import progress_bar
 
 
 @pytest.fixture
@@ -33,79 +18,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("model", [ScriptedModel, AsyncScriptedModel])
-@pytest.mark.parametrize("groups", [BY_SHARD, BY_UNIT], ids=["shard", "unit"])
-async def test_it_runs_to_the_public_number_of_groups(
-    groups: RetrievedGroups, model: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    moved: list[float] = []
-
-    class Watched(GroupProgress):
-        def asking(self, calls: int, groups: int) -> Any:
-            assert groups == 20
-            return super().asking(calls, groups)
-
-        def _enter(self) -> Any:
-            bars = super()._enter()
-            advance = bars.advance
-            bars.advance = lambda task, by: (moved.append(by), advance(task, by))
-            return bars
-
-    chain = DPChain(
-        groups=groups,
-        model=model(reply=reply),
-        parser=PARSERS["joint"](),
-        budget=rich(),
-        progress=True,
-    )
-    object.__setattr__(chain._query.private, "progress", Watched(shown=True))
-    assert record(chain.invoke(QUESTION))["status"] == "released"
-    assert sum(moved) == pytest.approx(20)
-    moved.clear()
-    await chain.ainvoke(QUESTION)
-    assert sum(moved) == pytest.approx(20)
-    shown = capsys.readouterr()
-    assert "Asking the groups" in shown.err
-    assert not shown.out
-
-
-def test_it_is_off_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    chain = DPChain(
-        groups=BY_SHARD,
-        model=ScriptedModel(reply=reply),
-        parser=PARSERS["vote"](),
-        budget=rich(),
-    )
-    chain.invoke(QUESTION)
-    shown = capsys.readouterr()
-    assert not shown.err
-    assert not shown.out
-
-
-@pytest.mark.usefixtures("terminal")
-def test_queries_at_the_same_time_share_the_screen(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    chain = DPChain(
-        groups=BY_SHARD,
-        model=ScriptedModel(reply=reply),
-        parser=PARSERS["vote"](),
-        budget=rich(),
-        progress=True,
-    )
-    found = chain.batch([QUESTION] * 5)
-    assert [record(answer)["status"] for answer in found] == ["released"] * 5
-    assert "Asking the groups" in capsys.readouterr().err
-    _no_thread_stays()
-
-
-@pytest.mark.usefixtures("terminal")
 def test_a_bar_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = GroupProgress(shown=True)
-    with pytest.raises(ValueError, match="no"), progress.asking(3, 3):
+    with (
+        pytest.raises(ValueError, match="no"),
+        progress_bar("Failing", 3, shown=True),
+    ):
         raise ValueError("no")
-    with progress.asking(3, 3) as advance:
-        advance(3)
     with progress_bar("Counting", 2, shown=True) as advance:
         advance(2)
     assert "Counting" in capsys.readouterr().err
@@ -124,23 +42,6 @@ class Gone(io.StringIO):
 
     def write(self, text: str) -> int:
         raise self.error
-
-
-@pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed"), OSError()])
-async def test_a_screen_that_is_gone_fails_no_query(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr", Gone(error))
-    chain = DPChain(
-        groups=BY_SHARD,
-        model=ScriptedModel(reply=reply),
-        parser=PARSERS["vote"](),
-        budget=rich(),
-        progress=True,
-    )
-    assert record(chain.invoke(QUESTION))["status"] == "released"
-    assert record(await chain.ainvoke(QUESTION))["status"] == "released"
 
 
 @pytest.mark.usefixtures("terminal")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompt_values import StringPromptValue
 from support.fakes import ScriptedModel
 
-from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.common.replies import AnswerPieces, answer_of
 from langchain_dpicl.common.slots import ABSTAIN, Slot
 from langchain_dpicl.sealed import SealedModel
@@ -51,23 +50,15 @@ BLOCKS: list[Any] = [
 
 
 class Thinking(ScriptedModel):
-    """Says something; streams it piece by piece."""
+    """Says something."""
 
     content: Any = ""
-    size: int = 3
 
     def _generate(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> ChatResult:
         message = AIMessage(content=self.content)
         return ChatResult(generations=[ChatGeneration(message=message)])
-
-    def _stream(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
-        for start in range(0, len(self.content), self.size):
-            piece = self.content[start : start + self.size]
-            if not isinstance(piece, (str, list)):
-                piece = [piece]
-            yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
 
 
 @pytest.mark.parametrize(("reply", "answer"), CASES)
@@ -80,19 +71,10 @@ def test_thinking_is_not_the_answer(reply: str, answer: str) -> None:
     ("content", "answer"),
     [*REPLIES.items(), (BLOCKS, "cough"), (BLOCKS[:2], "")],
 )
-async def test_groups_and_public_calls_read_answers_alike(
-    content: Any, answer: str
-) -> None:
+def test_groups_and_public_calls_read_answers_alike(content: Any, answer: str) -> None:
     model, prompt = Thinking(content=content), StringPromptValue(text="?")
-    slot = Slot(answer) if answer else ABSTAIN
-    assert SealedModel(model).answer([prompt]) == [slot]
-    assert await SealedModel(model).aanswer([prompt]) == [slot]
-    public = PublicModel(model)
-    assert public.answers(prompt, 1, {}, Use()) == (answer,)
-    assert await public.aanswers(prompt, 1, {}, Use()) == (answer,)
-    if content != ALONE:
-        assert "".join(public.stream(prompt, {}, Use())) == answer
-        assert "".join([p async for p in public.astream(prompt, {}, Use())]) == answer
+    assert SealedModel(model).ask([prompt]) == [Slot(answer) if answer else ABSTAIN]
+    assert answer_of(model.invoke(prompt)) == answer
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def right(pairs: list[tuple[Any, Any]]) -> float:
             {"condition": 1, "drug": 1, "side effect": 0.99, "trigger": 0.95},
         ),
         # In the model's own words, of which many are none of the values: unknown.
-        ("card", {"condition": 0.9, "drug": 0.98, "side effect": 0.8, "trigger": 0.3}),
+        ("card", {"condition": 0.9, "drug": 0.98, "side effect": 0.78, "trigger": 0.3}),
     ],
 )
 def test_the_rows_are_the_facts(replies: Replies, least: dict[str, float]) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.prompts import PromptTemplate
 from support.few_shot_fakes import (
     INSTRUCTION,
     LABELS,
+    WORDS,
     WordModel,
     budget_of,
     generator_of,
     records_of,
 )
 
-from langchain_dpicl.few_shot import DPFewShotGenerator, Sampling
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.few_shot import Greedy, NoisyMax, Sampling
+from langchain_dpicl.mechanisms.random import seeded
 
 COLORS = {"red", "green", "blue"}
 NUMBERS = {"one", "two", "three"}
@@ -34,7 +36,7 @@ async def test_both_ways_give_the_same() -> None:
     assert {**made.record, "created": ""} == {**again.record, "created": ""}
 
 
-def test_one_batch_of_calls_for_all_lanes() -> None:
+def test_one_batch_of_calls_for_all_examples() -> None:
     model = WordModel(ending=None)
     generator_of(model).generate(records_of(), per_label=3)
     drafts, groups = 6, 20
@@ -55,69 +57,26 @@ def test_the_record_says_what_was_promised_and_is_json() -> None:
     assert 7.9 < record["epsilon"] <= 8
     assert record["charge"] == 1
     assert record["account"]["queries_spent"] == 1
-    assert record["parameters"]["tokens_charged"] == {"color": 8, "number": 8}
-    assert record["parameters"]["label_sizes"] == "counted"
-    assert record["parameters"]["complete"] is True
-    (event,) = record["events"]
-    (color,), (number,) = event["branches"]
-    assert color["count"] == number["count"] == 8
-    assert color["sampling_rate"] == number["sampling_rate"] == 40 / 60
+    terms = record["parameters"]
+    assert terms["tokens_charged"] == {"color": 8, "number": 8}
+    assert (terms["labels"], terms["sizes"]) == (list(LABELS), None)
+    assert terms["mechanism"] == {"kind": "gaussian", "stop": ["\n"], "contrast": 0.0}
+    assert terms["prompt"].startswith(INSTRUCTION)
+    assert terms["complete"] is True
     assert "random" not in record
 
 
 def test_every_group_is_asked_and_empty_ones_get_the_instruction_alone() -> None:
     model = WordModel(ending=None)
-    generator_of(
-        model, labels=["color"], records_per_group=0.1, random=SeededRandom(2)
-    ).generate([r for r in records_of() if r["label"] == "color"])
+    with seeded(2):
+        generator_of(model, labels=["color"], records_per_group=0.1).generate(
+            [r for r in records_of() if r["label"] == "color"]
+        )
     public = f"{INSTRUCTION}\n\nLabel: color\nText:"
     for call in model.calls:
         assert len(call) == 21
         assert call[-1].text == public
         assert sum(prompt.text == public for prompt in call[:-1]) > 10
-
-
-def test_prompts_show_records_in_one_line_up_to_a_length() -> None:
-    model = WordModel()
-    records = [{"text": f"red\n\n green {'x' * 99}", "label": "color"}] * 40
-    generator_of(
-        model, labels=["color"], records_per_group=1, max_record_chars=12
-    ).generate(records)
-    shown = {prompt.text for call in model.calls for prompt in call}
-    assert any("\nText: red green xx\n" in text for text in shown)
-    assert not any("xxx" in text for text in shown)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        (
-            "Say {{braces}}.",
-            "Say {braces}.\n\nLabel: color\nText: a b\n\nLabel: color\nText:",
-        ),
-        ("A {label}:", "A color: a b\n\nA color:"),
-        ("{examples}A {label}:", "Label: color\nText: a b\n\nA color:"),
-        (
-            PromptTemplate.from_template(
-                "{{ examples }}= {{ label }}", template_format="jinja2"
-            ),
-            "Label: color\nText: a b\n\n= color",
-        ),
-    ],
-)
-def test_prompts_of_all_kinds(prompt: object, expected: str) -> None:
-    model = WordModel()
-    DPFewShotGenerator(
-        model,
-        prompt,
-        ["color"],
-        n_groups=20,
-        records_per_group=1,
-        max_tokens=4,
-        top_k_public=6,
-        budget=budget_of(),
-    ).generate([{"text": "a b", "label": "color"}] * 60)
-    assert expected in {prompt.text for call in model.calls for prompt in call}
 
 
 def test_documents_and_units_with_several_records() -> None:
@@ -126,51 +85,95 @@ def test_documents_and_units_with_several_records() -> None:
         for n in range(120)
     ]
     model = WordModel()
-    examples = generator_of(
-        model, labels=["color"], unit_key="person", records_per_unit=2
-    ).generate(documents)
+    made = generator_of(model, labels=["color"], unit_key="person")
+    examples = made.generate(documents)
     assert examples.record["unit_key"] == "person"
     assert "person" in examples.record["unit"]
-    # 40 units, not 120 records, set the rate; a unit's records are in one group.
+    # 40 units, not 120 records, set the rate; one record of each is shown.
     assert examples.record["parameters"]["sampling_rates"] == {"color": 1.0}
     for call in model.calls:
         held = [
-            {word for word in prompt.text.split() if word.startswith("p")}
+            word
             for prompt in call[:-1]
+            for word in prompt.text.split()
+            if word.startswith("p")
         ]
-        assert sum(map(len, held)) == len(set().union(*held)) == 40
-        assert max(text.text.count(" p0.") for text in call) == 2
+        assert len(held) == len(set(held)) == 40
 
 
 def test_all_tokens_may_be_chosen_among() -> None:
     model = WordModel()
-    examples = generator_of(
-        model, top_k_public=None, n_groups=30, random=SeededRandom(8)
-    ).generate(records_of(200))
+    with seeded(8):
+        made = generator_of(model, top_k_public=None, n_groups=30)
+        examples = made.generate(records_of(200))
     assert not model.top_calls
     assert set(examples[0]["text"].split()) <= COLORS
+    assert len(generator_of(top_k_public=100).generate(records_of())) == 2
 
 
 def test_noisy_max() -> None:
-    examples = generator_of(
-        mechanism="noisy_max",
-        n_groups=60,
-        random=SeededRandom(8),
-        budget=budget_of(epsilon=50),
-    ).generate(records_of(600))
+    with seeded(8):
+        made = generator_of(
+            mechanism="noisy_max", n_groups=60, budget=budget_of(epsilon=50)
+        )
+        examples = made.generate(records_of(600))
     assert set(examples[1]["text"].split()) <= NUMBERS
     assert examples.record["mechanism"] == "few-shot/noisy-max"
     assert set(examples.record["parameters"]["epsilons"]) == set(LABELS)
 
 
-def test_other_decoders_of_the_noisy_vector() -> None:
+def test_a_draw_from_the_noisy_vector() -> None:
     model = WordModel(ending=1)
-    examples = generator_of(
-        model, decoder=Sampling(), n_groups=50, max_tokens=2, random=SeededRandom(8)
-    ).generate(records_of(5000), per_label=20)
+    with seeded(8):
+        made = generator_of(model, mechanism=Sampling(), n_groups=50, max_tokens=2)
+        examples = made.generate(records_of(5000), per_label=20)
     firsts = {e["text"] for e in examples if e["label"] == "color"}
     assert firsts >= COLORS, "a draw is not always the likeliest"
-    assert examples.record["parameters"]["decoder"] == "Sampling"
+    assert examples.record["parameters"]["mechanism"]["kind"] == "sampling"
+
+
+class Spelling(WordModel):
+    """Writes the same text whatever it is asked."""
+
+    def __init__(self, words: list[str], text: list[str]) -> None:
+        super().__init__(words=["<end>", *words], ending=None)
+        self.text = [self.words.index(word) for word in text]
+
+    def decode(self, tokens: Any) -> str:
+        return "".join(self.words[token] for token in tokens)
+
+    def probabilities(self, prompt: Any) -> np.ndarray:
+        place = len(prompt.generated)
+        wanted = self.text[place] if place < len(self.text) else 0
+        return np.where(np.arange(len(self.words)) == wanted, 0.99, 0.01 / 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "expected"),
+    [
+        (["a", "b", "c"], ["\n"], ["abc"]),
+        (["a", "\n", "b"], ["\n"], ["a"]),
+        (["\n", "a", "\n", "b"], ["\n"], ["a"]),
+        (["a", ". ", "b"], ["\n", "."], ["a"]),
+        (["a", "b.c", "d"], ["."], ["ab"]),
+        (["a", "<end>", "b"], ["\n"], ["a"]),
+        (["a", " ", "\n"], ["\n"], ["a"]),
+        ([" ", " ", "<end>"], ["\n"], []),
+        (["a"] * 9, ["\n"], ["aaaa"]),
+    ],
+)
+def test_an_example_ends_at_a_stop_text_an_end_token_or_its_length(
+    text: list[str], stop: list[str], expected: list[str]
+) -> None:
+    words = ["a", "b", "c", "d", " ", "\n", ". ", "b.c"]
+    made = generator_of(
+        Spelling(words, text), labels=["color"], mechanism=Greedy(stop=stop)
+    )
+    assert [example["text"] for example in made.generate(None)] == expected
+    records = [{"text": "x", "label": "color"}] * 5000
+    with seeded(1):
+        private = made.generate(records)
+    assert [example["text"] for example in private] == expected
 
 
 def test_progress_shows_speed_and_what_is_left(
@@ -189,3 +192,89 @@ def test_the_repr_names_the_terms_alone() -> None:
     shown = repr(generator_of())
     assert "words of 10" in shown
     assert "n_groups=20" in shown
+
+
+# ---- the control ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [Greedy(), Sampling(), NoisyMax()])
+async def test_without_records_it_writes_for_nothing(mechanism: Any) -> None:
+    model, budget = WordModel(), budget_of()
+    made = generator_of(model, budget=budget, mechanism=mechanism)
+    free = made.generate(None, 2)
+    assert len(free) == 4
+    assert not model.calls
+    asked = [prompt.text for call in model.top_calls for prompt in call]
+    assert {text.count("Text:") for text in asked} == {1}
+    record = free.record
+    assert (record["status"], record["epsilon"], record["charge"]) == (
+        "public",
+        0,
+        None,
+    )
+    assert record["events"] == []
+    assert budget.spent().queries == 0
+    assert len(await made.agenerate(None)) == 2
+    assert generator_of(budget=None).generate(None).record["model"] == model.name
+
+
+# ---- the contrast --------------------------------------------------------------------
+
+
+class Habit(WordModel):
+    """Says a habitual word anyway, and a group's own a little oftener with records."""
+
+    def probabilities(self, prompt: Any) -> np.ndarray:
+        weights = np.full(len(WORDS), 0.001)
+        weights[WORDS.index("wide")] = 0.6
+        weights[WORDS.index("red")] = 0.3 if "red" in prompt.text else 0.02
+        return weights / weights.sum()
+
+
+def test_a_contrast_brings_out_what_records_add() -> None:
+    texts, events = {}, []
+    for contrast in (0.0, 1.0):
+        mechanism = Greedy(contrast=contrast)
+        made = generator_of(
+            Habit(), labels=["color"], mechanism=mechanism, max_tokens=1
+        )
+        with seeded(4):
+            examples = made.generate([{"text": "red", "label": "color"}] * 5000)
+        texts[contrast] = examples[0]["text"]
+        events.append(examples.record["events"])
+    # The same price: a slot's distribution stays one.
+    assert events[0] == events[1]
+    assert texts == {0.0: "wide", 1.0: "red"}
+
+
+def test_public_figures_of_a_contrast_come_from_calls_without_records() -> None:
+    model = WordModel(ending=None)
+    public: list[bool] = []
+    real = model.log_probabilities
+
+    def watched(prompts: Any, tokens: Any) -> Any:
+        public.append(all(p.text.count("Text:") == 1 for p in prompts))
+        return real(prompts, tokens)
+
+    model.log_probabilities = watched  # type: ignore[method-assign]
+    made = generator_of(model, labels=["color"], mechanism=Greedy(contrast=0.5))
+    made.generate([{"text": "red", "label": "color"}] * 60)
+    assert public == [True, False] * 4
+
+
+# ---- the forecast --------------------------------------------------------------------
+
+
+def test_a_forecast_reads_as_its_advice() -> None:
+    sizes = {"color": 60, "number": 60}
+    forecast = generator_of().forecast(sizes, per_label=2)
+    assert forecast.tokens == 2 * 2 * 4
+    assert forecast.model_calls == 16 * 22
+    assert forecast.is_possible
+    assert str(forecast) == forecast.advice()
+    assert "question" in str(forecast)
+    assert generator_of(labels=sizes).forecast(per_label=2) == forecast
+    hopeless = generator_of(n_groups=2, records_per_group=30, max_tokens=90)
+    advice = hopeless.forecast({"color": 60, "number": 9000}).advice()
+    assert "'color'" in advice
+    assert "'number'" not in advice

@@ -20,7 +20,6 @@ from support.few_shot_fakes import (
     generator_of,
     records_of,
     watched_heights,
-    watched_noise,
 )
 
 from langchain_dpicl.errors import (
@@ -28,8 +27,7 @@ from langchain_dpicl.errors import (
     LedgerError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot import Decoder
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.mechanisms.random import seeded
 
 
 def spent(budget: Any) -> int:
@@ -60,30 +58,13 @@ def test_a_complete_generation_is_returned_and_costs_nothing() -> None:
 
 def test_what_was_made_without_secure_randomness_is_not_gone_on_with() -> None:
     budget = budget_of(queries=2)
-    weak = generator_of(budget=budget, random=SeededRandom(3))
-    assert "NOT SECURE" in repr(weak)
-    assert "not private" in weak.generate(records_of()).record["random"]
+    with seeded(3):
+        weak = generator_of(budget=budget).generate(records_of())
+    assert "not private" in weak.record["random"]
     assert generator_of(budget=budget).released() == []
     good = generator_of(budget=budget).generate(records_of(), resume=True)
     assert "random" not in good.record
     assert spent(budget) == 2
-
-
-def test_a_decoder_that_fails_for_some_vectors_has_none_drawn_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draws = watched_noise(monkeypatch)
-
-    class Honest(Decoder):
-        """What anybody would write: it can't draw where something is below 0."""
-
-        def choose(self, noisy: Any, noise: float) -> int:
-            if (noisy < 0).any():
-                raise ValueError("probabilities are not non-negative")
-            return len(noisy)
-
-    examples = generator_of(never_ending(), decoder=Honest()).generate(records_of())
-    assert len(draws) == examples.record["parameters"]["tokens_released"] == 8
 
 
 def test_another_model_does_not_go_on() -> None:
@@ -133,27 +114,31 @@ def test_while_one_writes_another_waits_and_asks_nothing() -> None:
     assert spent(budget) == 1
 
 
-async def test_cancelled_it_keeps_what_it_has() -> None:
+async def test_cancelled_it_ends_its_token_and_keeps_what_it_has() -> None:
     budget = budget_of()
-    reached = asyncio.Event()
+    reached, canceled = threading.Event(), threading.Event()
 
     class Slow(WordModel):
-        async def alog_probabilities(self, prompts: Any, tokens: Any) -> Any:
-            if len(self.calls) == 2:
+        def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+            found = super().log_probabilities(prompts, tokens)
+            if len(self.calls) == 3:
                 reached.set()
-                await asyncio.sleep(60)
-            return self.log_probabilities(prompts, tokens)
+                assert canceled.wait(60)
+            return found
 
+    slow = Slow(ending=None)
     task = asyncio.ensure_future(
-        generator_of(Slow(ending=None), budget=budget).agenerate(records_of())
+        generator_of(slow, budget=budget).agenerate(records_of())
     )
-    await reached.wait()
+    await asyncio.to_thread(reached.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    canceled.set()
     model = never_ending()
     await generator_of(model, budget=budget).agenerate(records_of(), resume=True)
-    assert len(model.calls) == 2
+    # Four tokens in all.
+    assert (len(slow.calls), len(model.calls)) == (3, 1)
     assert spent(budget) == 1
 
 

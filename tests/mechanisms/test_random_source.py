@@ -19,7 +19,7 @@ from support.exact_laws import keeps_to
 from langchain_dpicl import InvalidParameterError
 from langchain_dpicl.mechanisms import random
 from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom, current
-from langchain_dpicl.sealed import region
+from langchain_dpicl.sealed import sealed
 
 
 def drawn_in_a_fork(source: SecureRandom) -> tuple[int, int]:
@@ -111,13 +111,13 @@ def test_a_seed_is_bound_to_its_context() -> None:
         with ThreadPoolExecutor(1) as pool:
             assert not pool.submit(lambda: current().is_seeded).result()
         # The wall carries it on purpose.
-        assert region.run_sealed(lambda: current() is source)
+        assert sealed(lambda: current() is source)
         with random.use(None) as same, random.use(SecureRandom()) as other:
             assert same is source
             assert current() is other
         assert current() is source
     assert not current().is_seeded
-    assert region.run_sealed(lambda: not current().is_seeded)
+    assert sealed(lambda: not current().is_seeded)
 
 
 def test_no_seed_beside_a_ledger_that_outlives_the_process(tmp_path: Any) -> None:

@@ -13,56 +13,88 @@ from support.exact_laws import gaussian_steps, keeps_to, laplace_steps
 
 from langchain_dpicl import InvalidParameterError
 from langchain_dpicl.accounting import Gaussian, Pure
-from langchain_dpicl.mechanisms import next_token, responses, tables, vectors
+from langchain_dpicl.mechanisms import next_token, responses, tables
 from langchain_dpicl.mechanisms.random import seeded
 
-CELLS = list(itertools.product(range(2), range(2)))
+SINGLE = [(n,) for n in range(3)]
+SETS = [own for k in range(3) for own in itertools.combinations(range(3), k)]
+
+
+def tallied(rows: Any, second: int) -> list[Any]:
+    """Return the counts of two columns and of their pairs, of rows of sets."""
+    found = [np.zeros(3, int), np.zeros(second, int), np.zeros((3, second), int)]
+    for own, other in rows:
+        for x in own:
+            found[0][x] += 1
+            for y in other:
+                found[2][x, y] += 1
+        for y in other:
+            found[1][y] += 1
+    return found
+
+
+def farthest(first: Any, rows: int) -> tuple[int, float]:
+    """Return how far a unit moves all tables together, in L1 and in L2."""
+    cells = itertools.product(first, [(0,), (1,)])
+    moved = [
+        np.concatenate([table.ravel() for table in tallied(own, 2)])
+        for own in itertools.combinations_with_replacement(list(cells), rows)
+    ]
+    return max(int(m.sum()) for m in moved), max(map(np.linalg.norm, moved))
+
+
+def spread(cells: list[int], rows: int) -> tuple[Any, Any]:
+    """Return the noise's scales at epsilon 1 and at z = 1: the sensitivities."""
+    laplace = tables.laplace_noises(Pure(epsilon=1.0), 3, cells=cells, rows=rows)
+    unit = Gaussian(noise_multiplier=1.0)
+    gaussian = tables.gaussian_noises(unit, 3, cells=cells, rows=rows)
+    assert len({n.scale for n in laplace}) == len({n.scale for n in gaussian}) == 1
+    return laplace[0].scale, gaussian[0].scale
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_no_unit_moves_tables_farther_than_the_sensitivity(rows: int) -> None:
-    flat, long = [], []
-    for own in itertools.combinations_with_replacement(CELLS, rows):
-        both = [np.bincount([row[c] for row in own], minlength=2) for c in (0, 1)]
-        flat.append(max(int(t.sum()) for t in both))
-        long.append(float(np.linalg.norm(np.concatenate(both))))
-    unit = Gaussian(noise_multiplier=1.0)
-    found = tables.gaussian_noise(unit, tables=2, rows_per_unit=rows).scale
-    assert found == pytest.approx(max(long))
-    assert found >= max(long)
-    noise = tables.laplace_noises(Pure(epsilon=1.0), bounds=[1], rows_per_unit=rows)
-    assert noise[0].scale == max(flat)
+@pytest.mark.parametrize(("first", "most"), [(SINGLE, 1), (SETS, 2)])
+def test_no_unit_moves_tables_farther_than_the_sensitivity(
+    first: Any, most: int, rows: int
+) -> None:
+    flat, long = farthest(first, rows)
+    # A set of m values hits m cells, alone and in a pair; single values one.
+    scale, sigma = spread([most, 1, most], rows)
+    assert scale == flat
+    assert sigma == pytest.approx(long)
+    assert sigma >= long
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_twin_a_set_that_counts_once(rows: int) -> None:
+    flat, long = farthest(SETS, rows)
+    scale, sigma = spread([1, 1, 1], rows)
+    assert scale < flat
+    assert sigma < long
 
 
 def test_tallies_and_histograms_keep_to_their_laws() -> None:
     zeros = np.zeros(20_000, int)
+    given = {"bounds": [1, 5], "cells": [3, 1], "rows_per_unit": 2}
     for factor in (1.0, 2.0):
         with seeded(1):
-            one, two = tables.noisy_tallies(
-                [zeros, zeros],
-                Pure(epsilon=1.0 * factor),
-                bounds=[1, 5],
-                shares=[1, 3],
-                rows_per_unit=2,
+            drawn = tables.noisy_tallies([zeros, zeros], Pure(epsilon=factor), **given)
+            drawn += tables.noisy_histograms(
+                [zeros, zeros], Gaussian(noise_multiplier=2.0 / factor), **given
             )
-            cells = tables.noisy_histograms(
-                [zeros, [9]], Gaussian(noise_multiplier=2.0 / factor), rows_per_unit=3
-            )[0]
-        laws = laplace_steps(8), laplace_steps(40 / 3), gaussian_steps(6 * math.sqrt(2))
-        for drawn, law in zip((one, two, cells), laws, strict=True):
+        # Four cells in all, of two rows.
+        laws = [laplace_steps(8), laplace_steps(40), gaussian_steps(8)]
+        laws.append(gaussian_steps(40))
+        for found, law in zip(drawn, laws, strict=True):
             # The twin: half the noise.
-            assert keeps_to(drawn.tolist(), law) == (factor == 1.0)
+            assert keeps_to(found.tolist(), law) == (factor == 1.0)
 
 
-def test_shares_spend_what_was_paid_and_no_more() -> None:
-    paid, shares = Pure(epsilon=0.3), [0.1, 0.1, 0.1]
-    noises = tables.laplace_noises(paid, bounds=[1, 1, 1], shares=shares)
-    spent = sum(1 / noise.scale for noise in noises)
-    assert 0.299 < spent <= paid.epsilon
-    with pytest.raises(InvalidParameterError):
-        tables.laplace_noises(paid, bounds=[1, 1], shares=shares)
-    with pytest.raises(InvalidParameterError):
-        tables.laplace_noises(paid, bounds=[1], shares=[-1.0])
+def test_a_bound_for_each_tally() -> None:
+    paid = Pure(epsilon=0.3)
+    for wrong in ({"bounds": [1]}, {"cells": [1, 1, 1]}, {"cells": [1, 0]}):
+        with pytest.raises(InvalidParameterError):
+            tables.noisy_tallies([[1], [2]], paid, **wrong)
 
 
 def test_extreme_tallies_are_clipped_and_wrong_ones_refused() -> None:
@@ -76,7 +108,7 @@ def test_extreme_tallies_are_clipped_and_wrong_ones_refused() -> None:
             tables.noisy_tallies(wrong, paid, bounds=[1] * len(wrong))
         assert "77" not in str(caught.value)
     with pytest.raises(InvalidParameterError):
-        tables.gaussian_noise(Gaussian(noise_multiplier=1e6), tables=1 << 62)
+        tables.gaussian_noises(Gaussian(noise_multiplier=1e6), 1, cells=[1 << 62])
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(2, 0.4), (5, 2.0)])
@@ -110,39 +142,33 @@ def test_no_row_is_longer_on_the_grid_than_the_limit() -> None:
     rows = [rng.normal(size=50) * 10.0**n for n in (-300, -3, 0, 3, 200, 300)]
     rows += [np.full(50, 1.7e308), np.eye(50)[0], np.full(50, 50**-0.5), np.zeros(50)]
     for limit in (1e-9, 0.8, 3.0, 16384.0, 1e9):
-        for ball in (1e-100, 0.3, 1.0, 1e100):
-            grid = vectors.on_grid(np.array(rows), ball, limit)
-            squares = [sum(int(x) ** 2 for x in row) for row in grid]
-            assert max(squares) <= limit**2
-    grid = vectors.on_grid(np.array([[0.6, 0.8]]), 1.0, 16384.0)
+        grid = next_token.on_grid(np.array(rows), limit)
+        squares = [sum(int(x) ** 2 for x in row) for row in grid]
+        assert max(squares) <= limit**2
+    grid = next_token.on_grid(np.array([[0.6, 0.8]]), 16384.0)
     assert np.abs(grid / 16384 - [0.6, 0.8]).max() < 3e-4
 
 
 def test_a_row_alone_decides_its_point() -> None:
     rows = np.random.default_rng(4).normal(size=(40, 7))
-    whole = vectors.on_grid(rows, 1.0, 9_000.0)
-    alone = [vectors.on_grid(rows[n : n + 1], 1.0, 9_000.0)[0] for n in range(40)]
+    whole = next_token.on_grid(rows, 9_000.0)
+    alone = [next_token.on_grid(rows[n : n + 1], 9_000.0)[0] for n in range(40)]
     assert np.array_equal(whole, alone)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
-def test_sums_and_tokens_have_the_noise_that_was_paid(relation: str) -> None:
+def test_tokens_have_the_noise_that_was_paid(relation: str) -> None:
     for z in (0.7, 30.0):
         paid, twin = (Gaussian(noise_multiplier=n) for n in (z, z / 2))
-        far = {"add_remove": (1.0, 1.0), "replace": (2.0, math.sqrt(2))}[relation]
+        far = {"add_remove": 1.0, "replace": math.sqrt(2)}[relation]
         with seeded(5):
             zeros = np.zeros((0, 20_000))
-            drawn = [
-                (
-                    vectors.noisy_sum(zeros, event, relation, radius=0.5) / 0.5,
-                    next_token.noisy_next_token(zeros, event, relation),
-                )
+            drawn, half = (
+                float(next_token.noisy_next_token(zeros, event, relation).std())
                 for event in (paid, twin)
-            ]
-        for noise, most in zip(drawn[0], far, strict=True):
-            assert float(noise.std()) == pytest.approx(z * most, rel=0.02)
-        for noise, most in zip(drawn[1], far, strict=True):
-            assert float(noise.std()) != pytest.approx(z * most, rel=0.02)
+            )
+        assert drawn == pytest.approx(z * far, rel=0.02)
+        assert half != pytest.approx(z * far, rel=0.02)
 
 
 def winner_law(scores: np.ndarray, epsilon: float) -> dict[Any, Any]:
@@ -215,9 +241,3 @@ def test_rows_that_are_no_probabilities_are_refused_without_telling() -> None:
             next_token.noisy_next_token(rows, paid, "replace")
         assert "77" not in str(caught.value)
         assert caught.value.__cause__ is None
-    for rows in ([[np.inf, 0]], [[np.nan]]):
-        with pytest.raises(InvalidParameterError):
-            vectors.noisy_sum(rows, paid, "replace", radius=1.0)
-    for radius in (0.0, -1.0, 1e101, np.inf):
-        with pytest.raises(InvalidParameterError):
-            vectors.noisy_sum([[1.0]], paid, "replace", radius=radius)

@@ -13,7 +13,7 @@ from support.exact_laws import gaussian_steps, keeps_to
 
 from langchain_dpicl import InvalidParameterError
 from langchain_dpicl.accounting import Failure, Gaussian
-from langchain_dpicl.mechanisms import vectors, voting
+from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.mechanisms.random import seeded
 
 RELATIONS = {"add_remove": 1.0, "replace": math.sqrt(2)}
@@ -95,8 +95,6 @@ def test_thresholds_of_large_noise_hold_too() -> None:
         assert found == pytest.approx(
             voting.required_lead(4, sigma=800.0) / 800, rel=0.01
         )
-    assert vectors.least_sum(0.01, 2) == pytest.approx(0.0257, rel=0.01)
-    assert vectors.lead_over_a_tie(0.01) == pytest.approx(0.0277, rel=0.01)
 
 
 @pytest.mark.parametrize("min_lead", [0.0, 6.5])

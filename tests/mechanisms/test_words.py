@@ -14,7 +14,7 @@ import pytest
 from support.exact_laws import keeps_to
 
 from langchain_dpicl import InvalidParameterError
-from langchain_dpicl.accounting import Exponential, Failure, Gaussian
+from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Pure
 from langchain_dpicl.mechanisms import keyword_joint, keyword_ptr, keyword_threshold
 from langchain_dpicl.mechanisms.random import seeded
 
@@ -276,3 +276,58 @@ def test_what_was_not_paid_is_refused_and_no_word_is_told() -> None:
     for most in (0, 1 << 17, 1.5):
         with pytest.raises(InvalidParameterError):
             keyword_threshold.check(most)  # type: ignore[arg-type]
+
+
+def laplace_tail(scale: float, t: int) -> mp.mpf:
+    """Return P(K > t) of discrete Laplace noise."""
+    with mp.workdps(30):
+        rate = mp.exp(-1 / mp.mpf(scale))
+        return (
+            rate ** (t + 1) / (1 + rate) if t >= 0 else 1 - laplace_tail(scale, -t - 1)
+        )
+
+
+@pytest.mark.parametrize("relation", CHANGE)
+@pytest.mark.parametrize("most", [1, 2])
+def test_words_with_laplace_noise_keep_to_their_law(relation: str, most: int) -> None:
+    epsilon, delta0 = 0.5, 1e-3
+    paid = Pure(epsilon=epsilon), Failure(delta0=delta0)
+    moved = max(
+        sum(abs(one[word] - two[word]) for word in set(+one) & set(+two))
+        for one, two in worlds(relation)
+    )
+    # In L1 the counts of common words move by 2 c, or c: here c is 2.
+    assert moved == (4 if relation == "replace" else 2)
+    scale = most * CHANGE[relation] / epsilon
+    t = next(t for t in itertools.count() if laplace_tail(scale, t) <= delta0 / most)
+    for count in (1, 2, 10, 30):
+        found = keyword_threshold.pass_rate(
+            count, paid, relation, items_per_answer=most
+        )
+        assert found == pytest.approx(float(laplace_tail(scale, t - count + 1)))
+        # The twins: half the noise, delta0 for each word.
+        assert found != pytest.approx(float(laplace_tail(scale / 2, t - count + 1)))
+    assert keyword_threshold.pass_rate(1, paid, relation, items_per_answer=most) <= (
+        delta0 / most
+    )
+    least = keyword_threshold.required_count(paid, relation, items_per_answer=most)
+    rates = [
+        keyword_threshold.pass_rate(n, paid, relation, items_per_answer=most)
+        for n in (least - 1, least)
+    ]
+    assert rates[0] < 0.95 <= rates[1]
+
+    def drawn() -> bool:
+        words = keyword_threshold.threshold_words(
+            {"a": least - 4, "b": 1}, paid, relation, items_per_answer=most
+        )
+        return "a" in words
+
+    rate = keyword_threshold.pass_rate(least - 4, paid, relation, items_per_answer=most)
+    check_drawn(drawn, rate)
+
+
+@pytest.mark.parametrize("paid", [(), (Pure(epsilon=1.0),), (Failure(delta0=0.1),) * 2])
+def test_words_need_the_two_events_of_a_charge(paid: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="paid must"):
+        keyword_threshold.threshold_words({"a": 3}, paid, "replace", items_per_answer=1)

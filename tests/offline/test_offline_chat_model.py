@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from langchain_dpicl import VoteOutputParser
 from langchain_dpicl.common.prompts import DRAFT_PROMPT
 from langchain_dpicl.offline import UNKNOWN, OfflineChatModel
-from langchain_dpicl.parsers.reading.drafts import read_drafts
+from langchain_dpicl.parsers.reading import read_drafts
 
 GROUP = (
     "Answer the question from the records below in one short sentence. "

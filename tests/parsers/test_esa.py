@@ -1,148 +1,64 @@
-"""Embedding space aggregation: candidates, vectors, balls."""
+"""Embedding space aggregation: candidates, votes, and answers embedded each alone."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
+from support.embedding_fakes import (
+    INNER,
+    NEIGHBORLY,
+    PLACES,
+    POISON,
+    Neighborly,
+    Watching,
+    WatchingServer,
+)
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl.common.outcome import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import vectors
-from langchain_dpicl.mechanisms.random import SeededRandom
-from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
-from langchain_dpicl.release.flow import result
+from langchain_dpicl.parsers.esa import NOTHING, Candidates
+from langchain_dpicl.sealed import sealed
+
+CANDIDATES = ["A dry cough.", "A skin rash.", "Nothing at all."]
+OTHERS = [Slot(f"unit-{i} had a dry cough {'often ' * i}") for i in range(30)]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        [math.nan] * 384,
-        [math.inf] * 384,
-        [0.0] * 384,
-        [1.0] * 3,
-        ["x"] * 384,
-        None,
-        [10**400, *[1.0] * 383],
-    ],
-    ids=["nan", "inf", "zero", "short", "text", "none", "huge"],
-)
-def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
-    class Odd(HashingEmbeddings):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            good = super().embed_documents(texts)
-            return [bad if "odd" in t else v for t, v in zip(texts, good, strict=True)]
-
-    parser = ESAOutputParser(embedding=Odd(), candidates=["A dry cough.", "A rash."])
-    slots = [Slot("A dry cough.")] * 50 + [Slot("odd")]
-    assert release(parser, slots).text == "A dry cough."
-    assert (
-        asyncio.run(
-            parser.arelease(
-                slots,
-                paid=paid(parser),
-                relation=Relation.REPLACE,
-                slot_count=51,
-                prepared=parser.prepare(PublicInput()),
-            )
-        ).text
-        == "A dry cough."
+def esa(embedding: Any = EMBEDDING, **terms: Any) -> ESAOutputParser:
+    return ESAOutputParser(
+        **{"embedding": embedding, "candidates": CANDIDATES, **terms}
     )
 
 
-def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
-    class Fragile(Embeddings):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            if any("poison" in text for text in texts):
-                raise RuntimeError("too long")
-            return EMBEDDING.embed_documents(texts)
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The votes that the mechanism was given, one list a release."""
+    kept: list[list[int]] = []
+    original = voting.noisy_counts
 
-        def embed_query(self, text: str) -> list[float]:
-            return EMBEDDING.embed_query(text)
+    def watch(votes: Any, *args: Any, **terms: Any) -> Any:
+        kept.append(votes)
+        return original(votes, *args, **terms)
 
-    parser = ESAOutputParser(
-        embedding=Fragile(), candidates=["A dry cough.", "A rash."], select="vote"
-    )
-    slots = [Slot("A dry cough.")] * 50 + [Slot("poison")]
-    assert release(parser, slots).text == "A dry cough."
+    monkeypatch.setattr(voting, "noisy_counts", watch)
+    return kept
 
 
-def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
-    """A matrix product rounds a row by its place; tied candidates would then flip."""
-    rng = np.random.default_rng(5)
-    equal = rng.normal(size=(5, 384))
-    equal[1:] = equal[0]
-    parser = ESAOutputParser(embedding=EMBEDDING, candidates=["a", "b"])
-    prepared = parser.prepare(PublicInput())
-    tied = type(prepared)(tuple("abcde"), equal, np.zeros(384), equal[:1])
-    rows = list(rng.normal(size=(60, 384)))
-    for m in range(1, 61):
-        assert tied.votes(rows[:m]) == [m, 0, 0, 0, 0, 0]
-
-
-def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
-    seen: list[Any] = []
-
-    class Watching(BaseCallbackHandler):
-        def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
-            seen.append(inputs)
-
-    parser = PARSERS["vote"](budget=rich(), relation=Relation.ADD_REMOVE)
-    parser.invoke(ANSWERS, {"callbacks": [Watching()]})
-    assert parser.invoke([]) in {"cough", "rash", ABSTAIN_TEXT}
-    assert "84" not in repr(seen)
-    with pytest.raises(InvalidParameterError, match="slot_count"):
-        PARSERS["esa"](relation=Relation.ADD_REMOVE, center="candidates")
-
-
-@pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
-def test_candidates_that_cannot_be_embedded_are_refused(vector: list[float]) -> None:
-    class Bad(Embeddings):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            return [vector for _ in texts]
-
-        def embed_query(self, text: str) -> list[float]:
-            return vector
-
-    parser = ESAOutputParser(embedding=Bad(), candidates=["a", "b"])
-    with pytest.raises(InvalidParameterError, match="candidates"):
-        parser.prepare(PublicInput())
-
-
-def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
-    texts = ["The patients report a dry cough.", "The patients report a skin rash."]
-    slots = [Slot(texts[0])] * 40 + [Slot(texts[1])] * 10
-    near = ESAOutputParser(
-        embedding=EMBEDDING,
-        candidates=texts,
-        center="candidates",
-        radius=0.3,
-        min_score=-1,
-        random=SeededRandom(1),
-    )
-    far = near.model_copy(
-        update={"center": None, "radius": 1.0, "random": SeededRandom(1)}
-    )
-
-    def share(parser: ESAOutputParser) -> float:
-        found = [
-            release(parser, slots, paid=paid(parser, z=12.0)).text == texts[0]
-            for _ in range(300)
-        ]
-        return float(np.mean(found))
-
-    assert share(near) > share(far) + 0.05
+# ---- candidates ----------------------------------------------------------------------
 
 
 def test_a_single_candidate_costs_nothing() -> None:
@@ -157,202 +73,220 @@ def test_a_single_candidate_costs_nothing() -> None:
         parser.prepare(PublicInput(zero_shot=("", " ")))
 
 
-@pytest.mark.parametrize("least", [-2, 1.5, float("nan")])
-def test_a_least_score_is_a_cosine(least: float) -> None:
-    with pytest.raises(InvalidParameterError, match="min_score"):
-        ESAOutputParser(embedding=EMBEDDING, candidates=["one", "two"], min_score=least)
+def test_a_candidate_that_says_nothing_is_no_candidate() -> None:
+    parser = esa(candidates=["I do not know.", "A skin rash.", "A cough."])
+    assert parser.prepare(PublicInput()).texts == ("A skin rash.", "A cough.")
 
 
-def test_a_least_score_goes_with_cosines() -> None:
-    with pytest.raises(InvalidParameterError, match="min_score"):
-        ESAOutputParser(
-            embedding=EMBEDDING, candidates=["one", "two"], min_score=0, select="vote"
-        )
+@pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
+def test_candidates_that_cannot_be_embedded_are_refused(vector: list[float]) -> None:
+    class Bad(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [vector for _ in texts]
+
+        def embed_query(self, text: str) -> list[float]:
+            return vector
+
+    with pytest.raises(InvalidParameterError, match="candidates"):
+        esa(Bad()).prepare(PublicInput())
 
 
-@pytest.mark.parametrize(("share", "status"), [(0.8, "released"), (0.2, "fallback")])
-def test_the_score_is_the_mean_cosine_with_all_groups(
-    share: float, status: str
-) -> None:
-    """Groups without an answer count nothing: 0.5 is half of them in agreement."""
-    said = [Slot("Cough.")] * int(200 * share)
-    slots = said + [Slot(None)] * (200 - len(said))
-    parser = ESAOutputParser(
-        embedding=EMBEDDING, candidates=["Cough.", "Rash."], min_score=0.5
-    )
-    outcome = release(parser, slots, slot_count=200)
-    assert outcome.status.value == status
-    assert outcome.ranking == (("Cough.",) if status == "released" else ())
+def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
+    traced: list[Any] = []
+
+    class Reading(BaseCallbackHandler):
+        def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
+            traced.append(inputs)
+
+    parser = PARSERS["vote"](budget=rich(), relation=Relation.ADD_REMOVE)
+    parser.invoke(ANSWERS, {"callbacks": [Reading()]})
+    assert parser.invoke([]) in {"cough", "rash", ABSTAIN_TEXT}
+    assert "84" not in repr(traced)
+    with pytest.raises(InvalidParameterError, match="slot_count"):
+        PARSERS["esa"](relation=Relation.ADD_REMOVE)
 
 
-def pure(value: Any) -> Any:
-    """Return steps that make no call."""
-    yield from ()
-    return value
-
-
-SAID = [f"The patients report {what}." for what in ("a cough", "a rash", "nausea")]
-
-
-def answered_in(draws: int, slots: list[Slot], z: float, **terms: Any) -> float:
-    """Return the share of draws in which a candidate comes out, of 60 groups."""
-    parser = ESAOutputParser(
-        embedding=EMBEDDING, candidates=SAID, random=SeededRandom(3), **terms
-    )
-    terms: Any = {"paid": paid(parser, z), "prepared": parser.prepare(PublicInput())}
-    # The answers are embedded once, which would be most of the work.
-    rows = result(parser.rows(slots, 60, terms["prepared"]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ESAOutputParser, "rows", lambda *_: pure(rows))
-        found = [release(parser, slots, slot_count=60, **terms) for _ in range(draws)]
-    return sum(one.status is Status.RELEASED for one in found) / draws
-
-
-@pytest.mark.parametrize("z", [0.3, 2.9, 40.0])
-@pytest.mark.parametrize("center", [None, "candidates"])
-def test_noise_alone_answers_in_one_of_a_hundred(z: float, center: Any) -> None:
-    assert answered_in(1000, [Slot(None)] * 60, z, center=center) <= 0.02
-
-
-def test_twin_without_the_rule_noise_answers_often() -> None:
-    assert answered_in(200, [Slot(None)] * 60, 2.9, min_score=-1) > 0.3
-
-
-@pytest.mark.parametrize("terms", [{}, {"center": "candidates", "radius": 0.7}])
-def test_what_the_groups_agree_on_is_told_from_noise(terms: Any) -> None:
-    assert (
-        answered_in(200, [Slot(SAID[0])] * 45 + [Slot(None)] * 15, 2.9, **terms) > 0.95
-    )
-
-
-def test_the_center_may_be_a_vector_of_the_embeddings_length() -> None:
-    texts = ["A dry cough.", "A skin rash."]
-    given = EMBEDDING.embed_query("A cough.")
-
-    def parser(center: list[float]) -> ESAOutputParser:
-        return ESAOutputParser(embedding=EMBEDDING, candidates=texts, center=center)
-
-    assert parser(given).prepare(PublicInput()).center.tolist() == given
-    assert release(parser(given), [Slot(ANSWERS[0])] * 80).text == texts[0]
-    for wrong in ([math.nan, *given[1:]], [*given, 0.0]):
-        with pytest.raises(InvalidParameterError, match="finite vector"):
-            parser(wrong).prepare(PublicInput())
+# ---- votes ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "said", ["I don't know.", "None of these.", "none of these (3)"]
+    "said", ["I don't know.", "None of these (3)", "The records do not mention it."]
 )
-@pytest.mark.parametrize("name", ["esa", "esa-vote"])
-def test_groups_that_say_nothing_outweigh_a_few_that_say_something(
-    name: str, said: str
-) -> None:
-    found = release(PARSERS[name](), [Slot(said)] * 40 + [Slot("A dry cough.")] * 20)
+def test_groups_that_say_nothing_outweigh_a_few_that_say_something(said: str) -> None:
+    silent = [Slot(said)] * 40
+    found = release(PARSERS["esa"](), silent + [Slot("A dry cough.")] * 20)
     assert found.status is Status.FALLBACK
     assert "do not tell" in found.details["reason"]
+    # They are counted, and no candidate's.
+    more = release(PARSERS["esa"](), silent + [Slot("A skin rash.")] * 90)
+    assert more.text == "A skin rash."
+    assert more.details["noisy_none"] == 40
 
 
-def test_the_record_has_the_noisy_score_of_each_candidate() -> None:
-    parser, slots = PARSERS["esa"](), [Slot(ANSWERS[0])] * 80
-    found, again = (release(parser, slots, paid=paid(parser, 2.9)) for _ in range(2))
-    scores = found.details["scores"]
-    *candidates, nothing = scores
-    assert sorted(candidates, key=scores.get, reverse=True) == list(found.ranking)
-    assert nothing == "The records do not say."
-    assert all(-2 < score == round(score, 3) < 2 for score in scores.values())
-    # They are those of the noisy sum: without its noise they would be the same.
-    assert scores != again.details["scores"]
-    silent = release(PARSERS["esa"](), [Slot("I don't know.")] * 80)
-    assert max(silent.details["scores"], key=silent.details["scores"].get) == nothing
+def test_noise_alone_answers_in_one_of_a_hundred() -> None:
+    parser = esa()
+    terms: Any = {"paid": paid(parser, 2.9), "prepared": parser.prepare(PublicInput())}
+    with use(SeededRandom(3)):
+        found = [release(parser, [], slot_count=1, **terms) for _ in range(1000)]
+    assert sum(one.status is Status.RELEASED for one in found) <= 20
 
 
-@pytest.mark.parametrize("name", ["esa", "esa-vote"])
-@pytest.mark.parametrize("failing", [FAILED, BLANK, Slot("poison")])
+def test_what_the_groups_agree_on_is_told_from_noise() -> None:
+    parser = esa()
+    slots = [Slot(CANDIDATES[0])] * 45 + [ABSTAIN] * 15
+    with use(SeededRandom(3)):
+        found = [release(parser, slots, paid=paid(parser, 2.9)) for _ in range(20)]
+    assert {one.text for one in found} == {CANDIDATES[0]}
+
+
+def test_the_order_of_candidates_is_that_of_their_noisy_votes() -> None:
+    slots = [Slot(CANDIDATES[0])] * 20 + [Slot(CANDIDATES[1])] * 60
+    found = release(esa(), slots)
+    assert found.text == CANDIDATES[1]
+    assert found.ranking == (CANDIDATES[1], CANDIDATES[0], *CANDIDATES[2:])
+    votes = dict(zip(CANDIDATES, (20, 60, 0), strict=True))
+    assert found.details["noisy_votes"] == votes
+
+
+@pytest.mark.parametrize("failing", [FAILED, BLANK, Slot(POISON)])
 def test_failed_calls_and_unreadable_replies_are_told_from_answers(
-    name: str, failing: Slot
+    failing: Slot,
 ) -> None:
-    class Fragile(HashingEmbeddings):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            if texts == ["poison"]:
-                raise RuntimeError("too long")
-            return super().embed_documents(texts)
-
-    parser = PARSERS[name]().model_copy(update={"embedding": Fragile()})
+    parser = esa(Neighborly())
     slots = [failing] * 40 + [Slot("A dry cough.")] * 10
-    found = release(parser, slots, paid=paid(parser, z=1.0))
+    found = release(parser, slots)
     reason = CALLS_FAILED if failing.failed else UNREADABLE
     assert found.details["reason"] == reason
-    counted = {"noisy_unreadable": 0.0, "noisy_failed": 0.0}
-    counted["noisy_failed" if failing.failed else "noisy_unreadable"] = 40.0
-    for count, number in counted.items():
-        assert found.details[count] == pytest.approx(number, abs=10)
-    few = release(parser, [*slots[30:], *slots[40:] * 4], paid=paid(parser, z=1.0))
-    assert few.text == "A dry cough."
+    counted = {"noisy_unreadable": 0, "noisy_failed": 0}
+    counted["noisy_failed" if failing.failed else "noisy_unreadable"] = 40
+    assert counted.items() <= found.details.items()
+    assert release(parser, [*slots[30:], *slots[40:] * 4]).text == "A dry cough."
 
 
-@pytest.mark.parametrize(
-    ("center", "radius"), [(None, 1.0), (None, 0.2), ("candidates", 0.2)]
-)
-def test_one_slot_moves_the_sum_by_twice_the_radius_at_most(
-    center: Any, radius: float
+def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
+    """A matrix product rounds a row by its place; tied candidates would then flip."""
+    rng = np.random.default_rng(5)
+    equal = np.repeat(rng.normal(size=(1, 384)), 5, axis=0)
+    tied = Candidates(tuple("abcd"), equal)
+    assert {tied.nearest(row) for row in rng.normal(size=(60, 384))} == {0}
+
+
+# ---- embedding -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_holds_one_answer(place: type[Watching]) -> None:
+    embedding = place()
+    release(esa(embedding), OTHERS)
+    # The candidates are public, and embedded together.
+    assert embedding.calls[0] == [*CANDIDATES, *NOTHING]
+    assert sorted(embedding.calls[1:]) == sorted([slot.text] for slot in OTHERS)
+
+
+BAD: dict[str, Any] = {
+    "not a number": [math.nan] * 64,
+    "infinite": [math.inf] * 64,
+    "zero": [0.0] * 64,
+    "short": [1.0],
+    "words": ["x"] * 64,
+    "none": None,
+    "huge": [10**400, *[1.0] * 63],
+}
+
+
+class Odd(Neighborly):
+    """Gives an answer that says so a vector that can't be used."""
+
+    def vectors(self, texts: list[str]) -> list[Any]:
+        found = super().vectors(texts)
+        return [BAD.get(text, row) for text, row in zip(texts, found, strict=True)]
+
+
+SAID = ["unit-new: a rash.", "unit-new told on. " * 200, f"unit-new {POISON}", "", *BAD]
+
+
+@pytest.mark.parametrize("place", [*NEIGHBORLY, Odd])
+@pytest.mark.parametrize("said", SAID)
+def test_one_answer_moves_one_vote_and_no_other(
+    place: type[Watching], said: str, seen: list[list[int]]
 ) -> None:
-    """Over all pairs of what a slot may be: an answer, nothing, or a tally."""
+    parser = esa(place())
+    for where in (0, 13, 30):
+        release(parser, [*OTHERS[:where], ABSTAIN, *OTHERS[where:]])
+        release(parser, [*OTHERS[:where], Slot(said), *OTHERS[where:]])
+        without, found = seen[-2:]
+        moved = [b - a for a, b in zip(without, found, strict=True)]
+        assert sorted(moved) == [0] * (len(moved) - 1) + [1]
 
-    class Opposed(HashingEmbeddings):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            found = super().embed_documents([text.lstrip("-") for text in texts])
-            signs = [-1.0 if text.startswith("-") else 1.0 for text in texts]
-            return [[s * x for x in row] for s, row in zip(signs, found, strict=True)]
 
-    seen: list[Any] = []
-    parser = ESAOutputParser(
-        embedding=Opposed(), candidates=SAID, center=center, radius=radius
+def test_twin_that_embeds_all_answers_together_moves_more_votes() -> None:
+    embedding = Neighborly()
+    prepared = esa(embedding).prepare(PublicInput())
+    texts = [str(slot.text) for slot in OTHERS]
+    alone, beside = (
+        [prepared.nearest(np.array(row)) for row in embedding.embed_documents(world)]
+        for world in (texts, [*texts, "unit-new: a rash."])
     )
+    assert alone != beside[:30]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_bill_of_the_embedding_counts_the_public_groups(
+    place: type[Watching],
+) -> None:
+    """It is the same whether no group, half of them, or all of them said something."""
+    embedding = place()
+    parser = esa(embedding)
     prepared = parser.prepare(PublicInput())
-    texts = ["A cough.", "-A cough.", "Many words " * 9, "I don't know.", "", *SAID]
-    kinds = [[], [FAILED], [BLANK], [ABSTAIN], *([Slot(text)] for text in texts)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            vectors, "noisy_sum", lambda rows, **_: seen.append(rows) or rows[0] * 0
-        )
-        others = [Slot(SAID[0]), FAILED]
-        for kind in kinds:
-            release(parser, [*others, *kind], prepared=prepared, slot_count=3)
-    sums = [vectors.on_grid(rows, radius, 4096.0).sum(axis=0) / 4096 for rows in seen]
-    far = [float(np.linalg.norm(one - two)) for one in sums for two in sums]
-    assert 1.7 < max(far) <= 2
-    tallies = [one - sums[0] for one in sums[1:3]]
-    assert np.linalg.norm(tallies[0] - tallies[1]) == pytest.approx(2**0.5, rel=0.01)
-    if center is None:
-        # A twin whose tally comes on top of a vector moves the sum by more.
-        assert np.linalg.norm(sums[4] + tallies[0] - sums[5]) > 2.2
+    silent = [ABSTAIN, FAILED, BLANK, Slot("I don't know."), Slot(POISON)] * 6
+    for slots in ([], silent, OTHERS[:15], [*OTHERS[:15], *silent[:15]], OTHERS):
+        embedding.calls.clear()
+        release(parser, slots, prepared=prepared, slot_count=30)
+        assert [len(call) for call in embedding.calls] == [1] * 30
 
 
-def test_a_sum_leads_along_the_line_to_each_other_candidate() -> None:
-    parser = ESAOutputParser(embedding=EMBEDDING, candidates=SAID)
-    given = parser.prepare(PublicInput())
+class Reusing(Watching):
+    """Fills the same array at every call."""
 
-    def lead(vectors: list[list[float]], *total: float) -> float:
-        nothing = np.array([[-1.0, *[0.0] * (len(total) - 1)]])
-        flat = replace(given, vectors=np.array(vectors), nothing=nothing)
-        return flat.lead(np.array(total))
+    array = np.zeros((1, 64))
 
-    three = lead([[1, 0, 0], [0, 1, 0], [0, 0, 1]], 20.0, 6.0, 0.0)
-    # The same candidate twice is no race.
-    twice = lead([[1, 0], [1, 0], [0, 1]], 20.0, 6.0)
-    assert three == pytest.approx(14 / math.sqrt(2)) == twice
-    # That the records do not tell is a candidate.
-    assert lead([[1, 0], [0, 1]], -20.0, 0.0) == pytest.approx(20 / math.sqrt(2))
+    def vectors(self, texts: list[str]) -> Any:
+        if len(texts) > 1:
+            return super().vectors(texts)
+        self.array[0] = 0.5 * np.asarray(INNER.embed_query(texts[0]))
+        return self.array
 
 
-@pytest.mark.parametrize("radius", [0.1, 1.0])
-def test_a_row_moves_a_sum_by_the_radius_at_most(radius: float) -> None:
-    parser = ESAOutputParser(embedding=EMBEDDING, candidates=SAID, radius=radius)
+def test_a_client_may_use_its_array_again(seen: list[list[int]]) -> None:
+    slots = [Slot(CANDIDATES[n % 2]) for n in range(20)]
+    release(esa(Reusing()), slots)
+    release(esa(INNER), slots)
+    assert seen[0] == seen[1]
+
+
+def test_servers_are_asked_at_once_and_models_here_are_not() -> None:
+    server, here = WatchingServer(), Watching()
+    release(esa(server), OTHERS)
+    release(esa(here), OTHERS)
+    assert 1 < server.most_at_once <= CALLS_AT_ONCE
+    assert here.most_at_once == 1
+
+
+class Talking(WatchingServer):
+    """Logs what it is asked, as SDKs do."""
+
+    def vectors(self, texts: list[str]) -> list[list[float]]:
+        logging.getLogger("client").warning("asked for %s", texts)
+        return super().vectors(texts)
+
+
+async def test_calls_on_threads_are_sealed_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    embedding = Talking()
+    parser = esa(embedding)
     prepared = parser.prepare(PublicInput())
-    line = prepared.vectors[0] - prepared.vectors[1]
-    line /= np.linalg.norm(line)
-    draws = np.random.default_rng(1).normal(size=(20, line.size))
-    for row in [line * 9, *draws]:
-        noisy = vectors.noisy_sum(
-            [row], *paid(parser, 1e-6).events, Relation.REPLACE, radius=radius
-        )
-        assert abs(float(noisy @ line)) <= radius * (1 + 1e-3)
+    await asyncio.to_thread(sealed, lambda: release(parser, OTHERS, prepared=prepared))
+    assert len(embedding.calls) == 31
+    assert "asked for" in caplog.text
+    assert "unit-" not in caplog.text

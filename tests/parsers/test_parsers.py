@@ -17,8 +17,6 @@ from scipy import stats
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl.accounting import Exponential, Failure, Gaussian
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import (
@@ -30,24 +28,20 @@ from langchain_dpicl.mechanisms import (
     keyword_joint,
     keyword_ptr,
     keyword_threshold,
-    vectors,
     voting,
 )
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.parsers import (
     ESAOutputParser,
     KSAJointOutputParser,
     KSAPTROutputParser,
     KSAThresholdOutputParser,
-    PublicInput,
     VoteOutputParser,
 )
-from langchain_dpicl.parsers.words import domain_places
 
 EXPECTED = {
     "vote": "cough",
     "esa": "A dry cough.",
-    "esa-vote": "A dry cough.",
     "ptr": "dry cough",
     "ptr-range": "dry cough",
     "threshold": "dry cough",
@@ -143,8 +137,7 @@ TEST = VOTE, Failure(delta0=1e-7)
     ("which", "module", "function", "events"),
     [
         ("vote", voting, "noisy_counts", VOTE),
-        ("esa", vectors, "noisy_sum", VOTE),
-        ("esa-vote", voting, "noisy_counts", VOTE),
+        ("esa", voting, "noisy_counts", VOTE),
         ("ptr", keyword_ptr, "ptr_top_k", TEST),
         ("threshold", keyword_threshold, "threshold_words", TEST),
         ("ptr-range", keyword_ptr, "choose_k", CHOICE),
@@ -188,108 +181,16 @@ def test_votes_carry_noise_of_exactly_the_charged_scale(
     z = 20.0
     sigma = z * (math.sqrt(2) if relation is Relation.REPLACE else 1)
     parser = VoteOutputParser(
-        labels=[f"label{i}" for i in range(50)], random=SeededRandom(7)
+        labels=[f"label{i}" for i in range(50)],
     )
-    used = z / 2 if broken else z
-    noise = [
-        value
-        for _ in range(60)
-        for value in release(
-            parser, [], paid=paid(parser, z=used), relation=relation, slot_count=1
-        )
-        .details["noisy_votes"]
-        .values()
-    ]
+    terms: Any = {"paid": paid(parser, z=z / 2 if broken else z), "relation": relation}
+    with use(SeededRandom(7)):
+        found = [release(parser, [], slot_count=1, **terms) for _ in range(60)]
+    noise = [value for one in found for value in one.details["noisy_votes"].values()]
     assert noise == [round(value) for value in noise]
     # Rounding half a vote of noise of 20 or more is far below what 3,000 draws show.
     p = stats.kstest(noise, stats.norm(scale=sigma).cdf).pvalue
     assert bool(p < 1e-6) is broken
-
-
-def test_public_words_are_not_counted() -> None:
-    parser = KSAPTROutputParser(k=1)
-    public = PublicInput(
-        question="Which cough?",
-        prompt_text="Answer from the records",
-        zero_shot=("It may be dry.",),
-    )
-    dropped = parser.prepare(public)
-    assert {"cough", "records", "the"} <= dropped
-    assert "dry" not in dropped, "the zero-shot answer's words may be confirmed"
-    answers = [Slot("The records are about a cough from lisinopril.")] * 80
-    assert release(parser, answers, prepared=dropped).keywords == ("lisinopril",)
-    keeping = KSAPTROutputParser(k=3, drop_public_words=False)
-    assert keeping.zero_shot_answers == 0
-    assert release(keeping, answers, prepared=keeping.prepare(public)).keywords == (
-        "cough",
-        "lisinopril",
-        "record",
-    )
-
-
-def test_a_short_answer_is_one_item_and_inflections_count_together() -> None:
-    public = PublicInput(question="Which chest pain do most have?")
-    parser = KSAPTROutputParser(k=1)
-    slots = [Slot("No chest pain")] * 60 + [Slot("**no chest pains**.")] * 30
-    said = release(parser, slots, prepared=parser.prepare(public))
-    assert said.keywords == ("no chest pain",)
-    assert parser.zero_shot_answers == 0
-    assert "three words" in parser.get_format_instructions()
-
-
-@pytest.mark.parametrize("word", ["up", "down", "before", "no", "once", "more"])
-def test_words_that_answer_can_be_released(word: str) -> None:
-    parser = KSAPTROutputParser(k=1)
-    for text in (word.title(), f"Most of these patients went {word} a bit."):
-        prepared = parser.prepare(PublicInput(question="Do most patients go a bit?"))
-        said = release(parser, [Slot(text)] * 80, prepared=prepared).keywords
-        assert said in ((word,), ("go",)) or word in said
-
-
-def test_released_words_are_in_alphabetical_order_whatever_their_counts() -> None:
-    parser = KSAPTROutputParser(k=2)
-    for first, second in (("alpha", "omega"), ("omega", "alpha")):
-        slots = [Slot(f"It is {first} and {second} that they were.")] * 70
-        slots += [Slot(first)] * 20
-        assert release(parser, slots).keywords == ("alpha", "omega")
-
-
-def test_disagreement_falls_back_and_says_no_more_than_that() -> None:
-    parser = KSAPTROutputParser(k=1)
-    outcome = release(
-        parser, [Slot(f"word{i} canary") for i in range(2)], paid=paid(parser, z=3.0)
-    )
-    assert outcome.status is Status.FALLBACK
-    assert "canary" not in repr(outcome)
-
-
-def test_a_lone_answer_is_not_released() -> None:
-    """One person's record, in one group: the reason for the whole library."""
-    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
-    parser = KSAPTROutputParser(k=1, budget=budget)
-    answers = ["Her locker code is canary-7f3a."] + [""] * 99
-    refusal = "No answer: the test for agreement was not passed."
-    assert parser.invoke(answers) == refusal
-
-
-def test_the_joint_domain_is_public_and_large_enough() -> None:
-    parser = KSAJointOutputParser(k=2, domain=lambda question: question.split())
-    assert parser.prepare(PublicInput(question="cough rash Cough")) == ("cough", "rash")
-    with pytest.raises(InvalidParameterError, match="fewer than k = 2"):
-        parser.prepare(PublicInput(question="cough cough"))
-    slots = [Slot("A rash, a rash and cough.")] * 50 + [Slot("rash")] * 20
-    outcome = release(parser, slots, prepared=("cough", "rash", "nausea"))
-    assert outcome.keywords == ("rash", "cough")
-
-
-@pytest.mark.parametrize(
-    "answer", ["No pain", "silent", "Silent (no pain).", "no pain (silent)"]
-)
-def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) -> None:
-    domain = ["silent (no pain)", "angina (typical)", "angina (atypical)", "none"]
-    assert domain_places([answer], domain) == [{0}]
-    # A name of two entries is a name of neither.
-    assert domain_places(["Angina"], domain) == [set()]
 
 
 @pytest.mark.parametrize(
@@ -300,9 +201,9 @@ def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) 
         (lambda: VoteOutputParser(labels=["Yes", "yes!"]), "the same"),
         (lambda: VoteOutputParser(labels=["yes", "?"]), "number 1"),
         (lambda: VoteOutputParser(labels=["a", "b"], noise_multiplier=0), "noise"),
-        (lambda: KSAPTROutputParser(k=0), "k must"),
-        (lambda: KSAPTROutputParser(k=(0, 3)), "k must"),
-        (lambda: KSAPTROutputParser(k=(5, 3)), "k must"),
+        (lambda: KSAPTROutputParser(k=0), "k[: ]"),
+        (lambda: KSAPTROutputParser(k=(0, 3)), "k[: ]"),
+        (lambda: KSAPTROutputParser(k=(5, 3)), "k[: ]"),
         (lambda: KSAPTROutputParser(k=2, delta0=1.0), "delta0"),
         (lambda: KSAPTROutputParser(k=2, noise_multiplier=-1.0), "noise"),
         (lambda: KSAPTROutputParser(k=(1, 2), selection_epsilon=0.0), "epsilon"),
@@ -313,13 +214,12 @@ def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) 
         (lambda: KSAThresholdOutputParser(delta0=0.0), "delta0"),
         (lambda: KSAThresholdOutputParser(delta0=1e-301), "delta0"),
         (lambda: KSAJointOutputParser(k=3, domain=["a", "A", "b"]), "fewer than k"),
-        (lambda: KSAJointOutputParser(k=0, domain=["a"]), "k must"),
+        (lambda: KSAJointOutputParser(k=0, domain=["a"]), "k[: ]"),
         (lambda: KSAJointOutputParser(k=1, domain="word"), "not a string"),
         (lambda: KSAJointOutputParser(k=1, domain=["a"], epsilon=math.inf), "epsilon"),
-        (lambda: ESAOutputParser(embedding=EMBEDDING, radius=0.0), "radius"),
         (lambda: ESAOutputParser(embedding=EMBEDDING, n_candidates=1), "n_candidates"),
-        (lambda: ESAOutputParser(embedding=EMBEDDING, candidates=["a"]), "two"),
-        (lambda: ESAOutputParser(embedding=EMBEDDING, center="mean"), "center"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, candidates=["a"]), "candidates"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, radius=1.0), "radius"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(
@@ -336,50 +236,8 @@ def test_candidates_of_other_kinds_are_refused(value: Any) -> None:
         parser.invoke(value)
 
 
-def test_a_test_source_of_randomness_is_named() -> None:
-    parser = PARSERS["vote"](random=SeededRandom(1))
-    assert "SeededRandom" in repr(parser)
-    assert "SeededRandom" not in repr(PARSERS["vote"]())
-
-
 def test_a_parser_can_be_sent_to_another_process(name: str) -> None:
     parser = PARSERS[name]()
     again = pickle.loads(pickle.dumps(parser))
     assert again.public_parameters() == parser.public_parameters()
     assert again.charge() == parser.charge()
-
-
-@pytest.mark.parametrize("select", ["vote", "cosine"])
-def test_where_most_groups_do_not_know_no_candidate_comes_out(select: Any) -> None:
-    unsure = [Slot("The records do not mention it.")] * 80
-    parser = ESAOutputParser(
-        embedding=EMBEDDING, candidates=["A dry cough.", "A skin rash."], select=select
-    )
-    found = release(parser, [*unsure, *[Slot("A skin rash.")] * 20])
-    assert found.text is None
-    assert "the records do not tell" in found.details["reason"]
-    # They are counted, and no candidate's.
-    more = [*unsure, *[Slot("A skin rash.")] * 90]
-    assert release(parser, more).text == "A skin rash."
-
-
-def test_a_candidate_that_says_nothing_is_no_candidate() -> None:
-    parser = ESAOutputParser(
-        embedding=EMBEDDING, candidates=["I do not know.", "A skin rash.", "A cough."]
-    )
-    assert parser.prepare(PublicInput()).texts == ("A skin rash.", "A cough.")
-
-
-def test_where_most_groups_use_none_of_the_words_none_comes_out() -> None:
-    parser = KSAJointOutputParser(k=2, domain=["cough", "rash", "nausea"])
-    unsure = [Slot("I don't know.")] * 60
-    found = release(parser, [*unsure, *[Slot("A rash.")] * 20])
-    assert found.status is Status.FALLBACK
-    assert "none of the words" in found.details["reason"]
-    slots = [*unsure, *[Slot("A rash.")] * 80, *[Slot("Cough and rash.")] * 9]
-    assert release(parser, slots).keywords == ("rash",)
-
-
-def test_yes_is_a_word_that_can_be_released() -> None:
-    parser = KSAPTROutputParser(k=1)
-    assert release(parser, [Slot("Yes.")] * 80).keywords == ("yes",)

@@ -60,7 +60,7 @@ def examples() -> Any:
 
 
 def collected() -> Any:
-    return LDPTable(ROWS, SCHEMA, budget=budget(), progress=False).release().record()
+    return LDPTable(ROWS, SCHEMA, budget=budget(), invited=900).release().record()
 
 
 def reported() -> Any:

@@ -110,11 +110,6 @@ def test_the_nearest_the_first_or_all_are_selected() -> None:
     assert nearest.select_examples(asked)[0] == QUESTIONS[4]
     assert examples.selector(2).select_examples(asked) == QUESTIONS[:2]
     assert examples.selector().select_examples(asked) == QUESTIONS
-    # What a caller does with a selection is the caller's.
-    examples.selector().select_examples(asked)[0]["text"] = "mine"
-    assert examples.selector().select_examples(asked) == QUESTIONS
-    with pytest.raises(InvalidParameterError, match="Adding is refused"):
-        examples.selector().add_example(QUESTIONS[0])
     for k, embedding in ((0, None), (None, HashingEmbeddings()), (2, "a name")):
         with pytest.raises(InvalidParameterError):
             examples.selector(k, embedding=embedding)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ def test_it_is_a_sequence_of_documents_that_say_what_they_are() -> None:
     assert [one.id for one in found[:2]] == [one.id for one in list(found)[:2]]
     metadata = found[0].metadata
     assert (metadata["source"], metadata["size"]) == ("released fact", 48.5)
-    assert json.loads(metadata["privacy"]) == found.record
+    stated = json.loads(metadata["privacy"])
+    assert stated["release"] == found.digest
+    assert stated["epsilon"] == found.record["epsilon"]
     # Some vector stores keep nothing nested.
     assert all(isinstance(value, str | int | float) for value in metadata.values())
 
@@ -104,6 +107,20 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, documents: Any) -> N
     path.write_text(file_format.dumped(content, file_format.CORPUS))
     with pytest.raises(InvalidParameterError):
         ReleasedCorpus.load(path)
+
+
+def test_a_document_is_small_and_a_list_of_them_is_linear() -> None:
+    large = corpus(parameters={"x": list(range(10_000))})
+    assert len(str(large[0].metadata)) < 400
+    read = []
+    for count in (200, 800):
+        made = ReleasedCorpus(FACTS[:1] * count, large.record)
+        started = time.process_time()
+        for _ in range(3):
+            list(made)
+        read.append(time.process_time() - started)
+    # Quadratic would be 16 times as long.
+    assert read[1] < 10 * read[0] + 0.05
 
 
 def test_a_repr_shows_no_document() -> None:

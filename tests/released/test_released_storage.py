@@ -17,7 +17,6 @@ from support.released_parts import (
     record,
     released,
     signed,
-    store,
     stored,
 )
 
@@ -92,12 +91,6 @@ def test_any_text_comes_back_as_it_was_released(
     assert [list(example) for example in after] == [list(example) for example in before]
 
 
-def test_long_texts_come_back(path: Path) -> None:
-    long = [{"text": "ä\n" * 500_000, "label": "x"}, {"text": "", "label": "x"}]
-    released(long).save(path)
-    assert ReleasedExamples.load(path) == long
-
-
 def test_public_and_parallel_records_come_back(path: Path) -> None:
     common, rare = Gaussian(noise_multiplier=4), Gaussian(noise_multiplier=8)
     labels = Parallel(branches=((common,), (rare,)))
@@ -118,11 +111,6 @@ def test_formatting_makes_no_difference(path: Path, saved: dict[str, Any]) -> No
         assert ReleasedExamples.load(path).digest == examples.digest
 
 
-def test_a_later_library_of_the_same_format_is_read(path: Path) -> None:
-    released(library="99.1.0rc1").save(path)
-    assert ReleasedExamples.load(path).record["library"] == "99.1.0rc1"
-
-
 def test_nothing_else_is_overwritten(path: Path) -> None:
     examples, others = released(), released(QUESTIONS[:1])
     examples.save(path)
@@ -139,14 +127,6 @@ def test_nothing_else_is_overwritten(path: Path) -> None:
         examples.save(path)
     assert path.read_text() == "my thesis"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_the_same_digest_over_other_content_is_not_the_same_release(
-    path: Path, saved: dict[str, Any]
-) -> None:
-    store(path, {**saved, "examples": saved["examples"][:1]})
-    with pytest.raises(InvalidParameterError, match="overwrite=True"):
-        released().save(path)
 
 
 def test_a_file_appears_complete_or_not_at_all(

@@ -25,7 +25,7 @@ from langchain_dpicl import PrivacyBudgetHandler, mechanisms, parsers
 from langchain_dpicl.budget import charges
 from langchain_dpicl.report.charges import plain
 from langchain_dpicl.report.proven import HEADINGS, PROOFS, Proof
-from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
+from langchain_dpicl.tabular import GDPTable, discover
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(
@@ -71,7 +71,7 @@ def test_the_table_names_every_charge_and_every_maker() -> None:
     }
     assert {(proof.module.__name__, proof.charge) for proof in PROOFS} == charges
     makers = {name for name in parsers.__all__ if name.endswith("OutputParser")}
-    makers |= {"DPFewShotGenerator", "GDPTable", "LDPTable"}
+    makers |= {"DPFewShotGenerator", "GDPTable", "LDPTable", "discover"}
     assert {proof.maker for proof in PROOFS} == makers - {"DPOutputParser"}
 
 
@@ -96,24 +96,18 @@ def generate(mechanism: str) -> PrivacyBudgetHandler:
     return budget
 
 
-OPEN = TableSchema(
-    label="ill",
-    columns=[
-        CategoricalColumn(name="job", values=["clerk", "?"], missing="?", open=True),
-        CategoricalColumn(name="ill", values=["no", "yes"]),
-    ],
-)
-
-
-def measure(data: Any = None, schema: Any = None, **terms: Any) -> PrivacyBudgetHandler:
+def measure(**terms: Any) -> PrivacyBudgetHandler:
     budget = account(delta=1e-9)
     given = {"budget": budget, **terms}
-    GDPTable(data or people(400), schema or people_schema(), **given).release()
+    GDPTable(people(400), people_schema(), **given).release()
     return budget
 
 
 def name_jobs() -> PrivacyBudgetHandler:
-    return measure([{"job": "pilot", "ill": "no"}] * 90, OPEN, measure=["job"])
+    budget = account()
+    rows = [{"job": "pilot"}] * 90
+    discover(rows, "job", budget=budget, noise="laplace")
+    return budget
 
 
 def report_rows() -> PrivacyBudgetHandler:
@@ -124,19 +118,18 @@ def report_rows() -> PrivacyBudgetHandler:
 
 MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("VoteOutputParser", "noisy_counts"): lambda: parse("vote"),
-    ("ESAOutputParser", "noisy_sum"): lambda: parse("esa"),
-    ("ESAOutputParser", "noisy_counts"): lambda: parse("esa-vote"),
+    ("ESAOutputParser", "noisy_counts"): lambda: parse("esa"),
     ("KSAPTROutputParser", "ptr_top_k"): lambda: parse("ptr"),
     ("KSAPTROutputParser", "choose_k"): lambda: parse("ptr-range"),
     ("KSAThresholdOutputParser", "threshold_words"): lambda: parse("threshold"),
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
-    ("GDPTable", "noisy_tallies"): lambda: measure(sampling_rate=0.5),
+    ("GDPTable", "noisy_tallies"): lambda: measure(noise="laplace"),
     ("GDPTable", "noisy_histograms"): lambda: measure(
         measure=["age", ("job", "ill")], noise="gaussian"
     ),
-    ("GDPTable", "threshold_words"): name_jobs,
+    ("discover", "threshold_words"): name_jobs,
     ("LDPTable", "randomize"): report_rows,
 }
 """How each release of the table is made, by the library's own public calls."""

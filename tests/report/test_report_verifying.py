@@ -24,7 +24,7 @@ from langchain_dpicl.budget import charges
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import GDPTable
 
@@ -51,7 +51,8 @@ def chain(ledger: Ledger, name: str, **parts: Any) -> DPChain:
     parser = parts.pop("parser", VoteOutputParser(labels=["cough", "rash"]))
     budget = PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
     model = OfflineChatModel()
-    return DPChain(groups=groups, model=model, parser=parser, budget=budget, **parts)
+    made = {"groups": groups, "model": model, "parser": parser, "cache": False}
+    return DPChain(**{**made, "budget": budget, **parts})
 
 
 def asked(ledger: Ledger, name: str, *, times: int = 1, **parts: Any) -> Any:
@@ -182,7 +183,7 @@ def test_of_a_stored_release_nearly_everything_is_compared(
 
 
 @pytest.mark.parametrize(
-    "field", ["n_groups", "rows_per_unit", "noise", "groups_hidden_by_noise", "schema"]
+    "field", ["measure", "rows_per_unit", "noise", "noise_deviations", "schema"]
 )
 def test_a_forged_parameter_of_a_table_is_found(ledger: Ledger, field: str) -> None:
     budget = PrivacyBudgetHandler(
@@ -244,8 +245,8 @@ def test_a_per_unit_account_and_a_table(ledger: Ledger) -> None:
 
 
 def test_noise_for_tests_is_no_release(ledger: Ledger) -> None:
-    parser = VoteOutputParser(labels=["cough", "rash"], random=SeededRandom(7))
-    told = asked(ledger, "seeded", parser=parser)
+    with use(SeededRandom(7)):
+        told = asked(ledger, "seeded")
     found = report.verify(told.response_metadata["privacy"], ledger)
     assert "source for tests" in found.summary
 

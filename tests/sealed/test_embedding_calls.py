@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextvars
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from langchain_core.embeddings import Embeddings
 from support.embedding_fakes import Watching, WatchingServer
 
-from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.sealed.embedding_calls import (
+from langchain_dpicl.embedding_calls import (
     CALLS_AT_ONCE,
     LARGEST_CALL,
     calls_at_once,
     calls_of,
-    embed_call,
-    embed_calls,
+    each_call,
+    embed_question,
 )
+from langchain_dpicl.errors import InvalidParameterError
 
 seen = contextvars.ContextVar("seen", default="nothing")
 
@@ -53,29 +55,65 @@ def test_only_clients_of_servers_are_called_at_once(
 
 
 @pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
-async def test_what_a_call_leaves_in_the_context_no_other_sees(embedding: Any) -> None:
+def test_what_a_call_leaves_in_the_context_no_other_sees(embedding: Any) -> None:
     seen.set("the caller's")
 
-    def take(vectors: Any) -> str:
+    def take(vectors: Any, place: int) -> str:
         found = seen.get()
-        seen.set(f"that of {len(vectors)}")
+        seen.set(f"that of call {place} with {len(vectors)}")
         return found
 
-    calls = [embed_call(embedding, ["one"], take) for _ in range(50)]
-    assert embed_calls(calls, embedding).blocking() == ["the caller's"] * 50
-    assert await embed_calls(calls, embedding).awaiting() == ["the caller's"] * 50
+    found = each_call(embedding, [["one"]] * 50, take)
+    assert found == ["the caller's"] * 50
     assert seen.get() == "the caller's"
 
 
 @pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
-async def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
+def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
     texts = [[f"unit-{place} coughs"] * (1 + place % 3) for place in range(50)]
-    wanted = [embedding.vectors(each) for each in texts]
-    calls = [embed_call(embedding, each, list) for each in texts]
-    assert embed_calls(calls, embedding).blocking() == wanted
-    assert await embed_calls(calls, embedding).awaiting() == wanted
-    assert embed_calls([], embedding).blocking() == []
-    assert await embed_calls([], embedding).awaiting() == []
+    wanted = [(embedding.vectors(each), place) for place, each in enumerate(texts)]
+    assert each_call(embedding, texts, lambda found, place: (found, place)) == wanted
+    assert each_call(embedding, [], len) == []
+
+
+class Local(Watching):
+    """Computes here, and fails for one text; knows how many calls ran at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running, self.most, self.calls = 0, 0, 0
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.embed_documents([text])[0]
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.calls += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        time.sleep(0.002)
+        self.running -= 1
+        if "bad" in texts:
+            raise RuntimeError(texts)
+        return [[1.0]] * len(texts)
+
+
+def test_one_call_at_a_time_of_what_computes_here_over_all_questions() -> None:
+    embedding = Local()
+    with ThreadPoolExecutor(4) as questions:
+        for _ in range(2):
+            questions.submit(each_call, embedding, [["one"]] * 9, lambda *_: None)
+            questions.submit(embed_question, embedding, "what?")
+    assert (embedding.most, embedding.calls) == (1, 20)
+
+
+def test_a_call_that_fails_ends_all_or_stands_alone() -> None:
+    embedding = Local()
+    texts = [["one"], ["bad"], *[["two"]] * 20]
+    with pytest.raises(RuntimeError, match="bad"):
+        each_call(embedding, texts, lambda *_: 7)
+    assert embedding.calls == 2
+    found = each_call(embedding, texts, lambda *_: 7, alone=True)
+    assert found == [7, None, *[7] * 20]
 
 
 def test_a_call_holds_texts_of_one_unit_up_to_a_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
@@ -19,107 +20,120 @@ from langchain_core.callbacks import manager
 from langchain_core.globals import set_llm_cache
 from langchain_core.language_models import chat_models, llms
 from langchain_core.outputs import Generation
-from opentelemetry import context, trace
-from opentelemetry.trace import INVALID_SPAN
+from opentelemetry import context
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import (
+    InMemoryLogRecordExporter,
+    SimpleLogRecordProcessor,
+)
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (
+    InMemorySpanExporter,
+)
 
-from langchain_dpicl.sealed import arun_sealed, run_sealed, switches
-from langchain_dpicl.sealed.switches import no_instrumentation, switch_off_sdk
-
-
-class Worker:
-    """What an SDK does its work with."""
-
-    def work(self, *args: Any, **named: Any) -> Any:
-        return args, named
-
-
-@pytest.fixture
-def sdk(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Give the SDK three modules, of which the second one is not loaded yet."""
-    modules: dict[str, Any] = {}
-    for name in ("first", "second", "third"):
-        module: Any = ModuleType(f"fake_{name}")
-        module.Worker = type("Worker", (Worker,), {"work": Worker.work})
-        modules[name] = module
-        if name != "second":
-            monkeypatch.setitem(sys.modules, module.__name__, module)
-    owners = {module.__name__: ("Worker", "work") for module in modules.values()}
-    monkeypatch.setattr(switches, "_SDK", owners)
-    monkeypatch.setattr(switches, "_switched", set())
-    return modules
-
-
-def test_each_module_of_an_sdk_is_switched_off_once_it_is_loaded(
-    sdk: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inside = [False]
-    switch_off_sdk(lambda: inside[0])
-    switched = [module.Worker.work is not Worker.work for module in sdk.values()]
-    assert switched == [True, False, True]
-    monkeypatch.setitem(sys.modules, "fake_second", sdk["second"])
-    before = sdk["first"].Worker.work, sdk["third"].Worker.work
-    switch_off_sdk(lambda: inside[0])
-    # Those that are switched off are left alone.
-    assert (sdk["first"].Worker.work, sdk["third"].Worker.work) == before
-    for module in sdk.values():
-        assert module.Worker().work(1, two=2) == ((1,), {"two": 2})
-        inside[0] = True
-        assert module.Worker().work(1, two=2) is INVALID_SPAN
-        inside[0] = False
-
-
-def test_an_sdk_of_another_version_is_left_as_it_is(
-    sdk: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del sdk["first"].Worker
-    del sdk["third"].Worker.work
-    monkeypatch.delattr(Worker, "work")
-    switch_off_sdk(lambda: True)
-    assert not hasattr(sdk["first"], "Worker")
-    assert not hasattr(sdk["third"].Worker, "work")
-
-
-# -- OpenTelemetry ---------------------------------------------------------------------
-
-
-def look() -> tuple[bool, object, object]:
-    span = trace.get_current_span().get_span_context()
-    flag = context.get_value("suppress_instrumentation")
-    return span.is_valid, bool(span.trace_flags.sampled), flag
-
-
-@pytest.mark.parametrize("has_helper", [True, False])
-def test_the_parent_of_all_spans_is_not_sampled_and_clients_are_told(
-    monkeypatch: pytest.MonkeyPatch, has_helper: bool
-) -> None:
-    if not has_helper:
-        monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.utils", None)
-    before = look()
-    with no_instrumentation():
-        assert look() == (True, False, True)
-        assert not trace.get_current_span().is_recording()
-        assert not trace.get_current_span().get_span_context().is_remote
-    assert look() == before == (False, False, None)
-    with pytest.raises(ZeroDivisionError), no_instrumentation():
-        raise ZeroDivisionError
-    assert look() == before
-
-
-def test_without_opentelemetry_nothing_is_switched_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with no_instrumentation():
-        assert look() == (False, False, None)
-
-
-# -- what belongs to the process -------------------------------------------------------
+from langchain_dpicl import switches
+from langchain_dpicl.sealed import sealed
+from langchain_dpicl.switches import is_sealed
 
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
     """Have the process switched off, as the first private step does."""
-    run_sealed(lambda: None)
+    sealed(lambda: None)
+
+
+# -- OpenTelemetry ---------------------------------------------------------------------
+
+
+def test_telemetry_is_made_outside_alone() -> None:
+    spans, records = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    measured = InMemoryMetricReader()
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(records))
+    tracer, log = tracers.get_tracer("client"), loggers.get_logger("client")
+    meter = MeterProvider([measured]).get_meter("client")
+    count, up_down = meter.create_counter("count"), meter.create_up_down_counter("up")
+    histogram, gauge = meter.create_histogram("took"), meter.create_gauge("level")
+
+    def tell(where: str) -> None:
+        told = {"where": where}
+        with tracer.start_as_current_span(where) as span:
+            span.set_attribute("where", where)
+        log.emit(body=where)
+        count.add(1, told)
+        up_down.add(1, told)
+        histogram.record(1, told)
+        gauge.set(1, told)
+
+    sealed(lambda: tell("inside"))
+    assert measured.get_metrics_data() is None
+    tell("outside")
+    assert [span.name for span in spans.get_finished_spans()] == ["outside"]
+    bodies = [each.log_record.body for each in records.get_finished_logs()]
+    assert bodies == ["outside"]
+    data: Any = measured.get_metrics_data()
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    points = [point for metric in metrics for point in metric.data.data_points]
+    assert [dict(point.attributes) for point in points] == [{"where": "outside"}] * 4
+
+
+def test_an_sdk_that_is_loaded_later_is_switched_off_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("fake_sdk", "Worker", "work")
+    monkeypatch.setattr(switches, "_TELEMETRY", (names, ("fake_sdk", "Gone", "work")))
+    sealed(lambda: None)
+    sdk: Any = ModuleType("fake_sdk")
+    sdk.Worker = type("Worker", (), {"work": lambda _: "done"})
+    monkeypatch.setitem(sys.modules, "fake_sdk", sdk)
+    for _ in range(2):
+        assert sealed(lambda: sdk.Worker().work()) is None
+        assert sdk.Worker().work() == "done"
+        assert not hasattr(sdk.Worker.work.__wrapped__, "__wrapped__")
+
+
+def test_instrumented_clients_are_told_inside_alone() -> None:
+    def flag() -> object:
+        return context.get_value("suppress_instrumentation")
+
+    assert sealed(flag) is True
+    assert flag() is None
+
+
+def test_without_opentelemetry_a_step_is_sealed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.utils", None)
+    assert sealed(is_sealed.get)
+
+
+# -- what belongs to the process -------------------------------------------------------
+
+
+def test_the_switches_are_installed_once() -> None:
+    """Otherwise each question would wrap them once more, until the stack overflows."""
+
+    def in_place() -> list[object]:
+        sealed(lambda: None)
+        return [
+            logging.Logger.isEnabledFor,
+            logging.Logger.handle,
+            warnings.warn,
+            warnings.warn_explicit,
+            warnings.showwarning,
+            *warnings.filters,
+            manager.handle_event,
+            manager.ahandle_event,
+            chat_models.get_llm_cache,
+            llms.get_llm_cache,
+        ]
+
+    first = in_place()
+    assert all(now is then for now, then in zip(in_place(), first, strict=True))
 
 
 @pytest.fixture
@@ -130,22 +144,20 @@ def cache() -> Iterator[InMemoryCache]:
     set_llm_cache(None)
 
 
-async def test_models_find_a_cache_that_keeps_nothing(cache: InMemoryCache) -> None:
+def test_models_find_a_cache_that_keeps_nothing(cache: InMemoryCache) -> None:
     for module in (chat_models, llms):
         assert module.get_llm_cache() is cache
-        inside: Any = run_sealed(module.get_llm_cache)
+        inside: Any = sealed(module.get_llm_cache)
         assert inside is not cache
         inside.update("a", "b", [Generation(text="c")])
-        await inside.aupdate("a", "b", [Generation(text="c")])
         assert inside.lookup("a", "b") is None
-        assert await inside.alookup("a", "b") is None
         inside.clear()
     set_llm_cache(None)
-    assert run_sealed(chat_models.get_llm_cache) is None
-    assert run_sealed(llms.get_llm_cache) is None
+    assert sealed(chat_models.get_llm_cache) is None
+    assert sealed(llms.get_llm_cache) is None
 
 
-async def test_events_reach_handlers_outside_alone() -> None:
+def test_events_reach_handlers_outside_alone() -> None:
     class Handler(manager.BaseCallbackHandler):
         def __init__(self) -> None:
             self.heard: list[Any] = []
@@ -162,11 +174,11 @@ async def test_events_reach_handlers_outside_alone() -> None:
     async def atell() -> None:
         await manager.ahandle_event([handler], "on_text", None, f"async {inside}")
 
-    run_sealed(tell)
-    await arun_sealed(atell)
+    sealed(tell)
+    sealed(lambda: asyncio.run(atell()))
     inside = False
     tell()
-    await atell()
+    asyncio.run(atell())
     assert handler.heard == ["plain False", "async False"]
 
 
@@ -183,7 +195,7 @@ def test_loggers_and_warnings_speak_outside_alone(
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        assert not run_sealed(lambda: speak("inside"))
+        assert not sealed(lambda: speak("inside"))
         assert speak("outside")
     assert caplog.messages == ["outside", "outside handled"]
     assert [str(each.message) for each in warned] == ["outside"]
@@ -215,7 +227,7 @@ def test_a_warning_inside_is_not_noted(how: str, action: Any) -> None:
     warn = WARNED[how]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter(action)
-        run_sealed(warn)
+        sealed(warn)
         assert warned == []
         if action == "error":
             with pytest.raises(Warning):
@@ -237,7 +249,7 @@ def test_a_block_that_begins_meanwhile_hears_nothing(how: str, add: str) -> None
         assert added.wait(20)
         warn()
 
-    thread = threading.Thread(target=run_sealed, args=(late,))
+    thread = threading.Thread(target=sealed, args=(late,))
     thread.start()
     assert inside.wait(20)
     with warnings.catch_warnings(record=True) as warned:
@@ -261,7 +273,7 @@ def test_a_warning_of_another_thread_is_shown_meanwhile(how: str) -> None:
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("default")
-        thread = threading.Thread(target=run_sealed, args=(inside,))
+        thread = threading.Thread(target=sealed, args=(inside,))
         thread.start()
         assert noted.wait(20)
         warn()
@@ -280,7 +292,7 @@ def test_filters_that_another_thread_puts_first_show_nothing_of_the_inside(
             warn()
 
     with warnings.catch_warnings():
-        run_sealed(inside)
+        sealed(inside)
     assert capsys.readouterr().err == ""
 
 

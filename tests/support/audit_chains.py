@@ -8,12 +8,11 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl import DPChain, PrivacyBudgetHandler, RetrievedGroups
+from langchain_dpicl.groups.index import ShardIndex
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
-from langchain_dpicl.groups.records import EmbeddedRecords
-from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.groups.records import Records
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.release.flow import result
 from support.fakes import ScriptedModel
 from support.groups_fakes import SALT
 
@@ -52,13 +51,11 @@ def groups_of(
         "score_threshold": None,
         **terms,
     }
-    checked = RetrievalTerms(**given).check()
+    checked = RetrievalTerms(**given)
     taken, units = take_documents(documents, "patient")
-    vectors = result(embed_documents(embedding, taken, units, progress=False))
-    index = ShardIndex.from_vectors(
-        vectors, taken, units, n_shards=checked.n_groups, salt=SALT
-    )
-    return kind(checked, EmbeddedRecords("patient", embedding, index))
+    vectors = embed_documents(embedding, taken, units, progress=False)
+    index = ShardIndex.of(vectors, taken, units, n_shards=checked.n_groups, salt=SALT)
+    return kind(checked, Records(checked, embedding, index))
 
 
 def chain_of(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk
 
 from langchain_dpicl import (
-    DPChain,
     ESAOutputParser,
     KSAJointOutputParser,
     KSAPTROutputParser,
@@ -48,20 +48,24 @@ def record(message: Any) -> dict[str, Any]:
     return found
 
 
-async def every_way(chain: DPChain, budget: PrivacyBudgetHandler) -> list[Any]:
-    """Ask once by each of LangChain's six ways."""
+async def every_way(chain: Any, budget: PrivacyBudgetHandler) -> list[Any]:
+    """Ask once by each of LangChain's six ways; no two questions are the same."""
     config: Any = {"callbacks": [budget]}
+    questions = (f"{QUESTION} {'Please! ' * n}" for n in itertools.count(next(_asked)))
     streamed = AIMessageChunk(content="")
-    for chunk in chain.stream(QUESTION, config):
-        streamed += chunk  # type: ignore[assignment]
+    for chunk in chain.stream(next(questions), config):
+        streamed += chunk
     astreamed = AIMessageChunk(content="")
-    async for chunk in chain.astream(QUESTION, config):
-        astreamed += chunk  # type: ignore[assignment]
+    async for chunk in chain.astream(next(questions), config):
+        astreamed += chunk
     return [
-        chain.invoke(QUESTION, config),
-        await chain.ainvoke({"question": QUESTION}, config),
-        *chain.batch([QUESTION], config),
-        *(await chain.abatch([{"question": QUESTION}], config)),
+        chain.invoke(next(questions), config),
+        await chain.ainvoke({"question": next(questions)}, config),
+        *chain.batch([next(questions)], config),
+        *(await chain.abatch([{"question": next(questions)}], config)),
         streamed,
         astreamed,
     ]
+
+
+_asked = itertools.count(0, 6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import threading
@@ -67,20 +66,13 @@ class Watching(Embeddings):
 class WatchingServer(Watching):
     """The client of a server, with an asynchronous call of its own."""
 
-    def __init__(self, inner: Embeddings = INNER) -> None:
-        super().__init__(inner)
-        self.asked = asyncio.Event()
-
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         with self._seen(texts):
             time.sleep(0.002)
             return self.vectors(texts)
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        with self._seen(texts):
-            self.asked.set()
-            await asyncio.sleep(0.002)
-            return self.vectors(texts)
+        raise AssertionError("Embeddings are called by their blocking methods.")
 
 
 class Neighborly(Watching):

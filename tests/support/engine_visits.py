@@ -35,7 +35,7 @@ def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema]:
 
 def exact(found: Tally) -> list[Any]:
     """Return a tally's sums, and how many rows there are."""
-    return [*found.counted.exact, found.counted.n_rows]
+    return [*found.exact, found.n_rows]
 
 
 def whole(rows: list[dict[str, Any]], schema: TableSchema, key: bytes) -> list[Any]:

@@ -51,7 +51,7 @@ def serve(
     log: Log, parent_lives: Callable[[], bool], *, path: str, url: str, follow: bool
 ) -> None:
     """Answer a question for each file that appears; say what the model was shown."""
-    chain = chain_over(path, follow=follow)
+    chain = chain_over(path, follow=follow).model_copy(update={"cache": False})
     budget = PrivacyBudgetHandler(epsilon=30, delta=1e-6, queries=9, ledger=url)
     log.write(serves=os.getpid())
     number = 0

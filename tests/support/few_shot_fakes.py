@@ -159,8 +159,8 @@ def generator_of(model: NextTokenModel | None = None, **changes: Any) -> Any:
         "top_k_public": 6,
         "budget": budget_of() if "budget" not in changes else None,
     }
-    arguments = {**terms, **changes}
-    return DPFewShotGenerator(model or WordModel(), INSTRUCTION, **arguments)
+    arguments = {"prompt": INSTRUCTION, **terms, **changes}
+    return DPFewShotGenerator(model or WordModel(), **arguments)
 
 
 def watched_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -51,6 +51,7 @@ def chain_of(**parts: Any) -> DPChain:
         "model": ScriptedModel(reply=reply),
         "parser": VoteOutputParser(labels=["cough", "rash"]),
         "budget": rich(),
+        "cache": False,
     }
     return DPChain(**{**given, **parts})
 
@@ -64,12 +65,7 @@ WAYS = pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 
 
 def retriever() -> DPRetriever:
-    return DPRetriever(
-        groups=COUGHS,
-        model=ScriptedModel(reply=reply),
-        parser=PARSERS["esa"](),
-        budget=rich(),
-    )
+    return DPRetriever(chain=chain_of(parser=PARSERS["esa"]()))
 
 
 def tool() -> StructuredTool:
@@ -81,7 +77,7 @@ def gdp_table() -> GDPTable:
 
 
 def ldp_table() -> LDPTable:
-    return LDPTable([], SCHEMA, epsilon=2, budget=rich())
+    return LDPTable([], SCHEMA, epsilon=2, budget=rich(), invited=9)
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -105,9 +101,9 @@ OTHERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "DPFewShotGenerator": (
         generator_of,
-        ["labels", "budget", "model", "n_groups", "max_tokens", "noise_multiplier"],
+        ["labels", "budget", "model", "n_groups", "max_tokens", "mechanism"],
     ),
-    "GDPTable": (gdp_table, ["schema", "binned", "budget", "epsilon", "group_by"]),
+    "GDPTable": (gdp_table, ["schema", "binned", "budget", "measure", "noise"]),
     "LDPTable": (ldp_table, ["schema", "binned", "budget", "epsilon", "unit_key"]),
     "LDPClient": (lambda: LDPClient(SCHEMA, epsilon=2), ["schema", "epsilon", "terms"]),
     "RetrievedGroups": (lambda: COUGHS, ["n_groups", "unit_key", "docs_per_group"]),

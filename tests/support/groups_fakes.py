@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.groups import RetrievedGroups, shard_of
+from langchain_dpicl.groups.index import ShardIndex
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
-from langchain_dpicl.groups.records import EmbeddedRecords
-from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.groups.records import Records
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.mechanisms.random import SecureRandom
-from langchain_dpicl.release.flow import result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,6 +43,17 @@ class WordEmbedding(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         return [self.embed_query(text) for text in texts]
+
+
+class Spread(WordEmbedding):
+    """Spreads texts over the sphere, so that no two scores are equal."""
+
+    def embed_query(self, text: str) -> list[float]:
+        seed = shard_of(f"{text}.", SALT, 1 << 32)
+        vector: list[float] = (
+            np.random.default_rng(seed).normal(size=self.size).tolist()
+        )
+        return vector
 
 
 class Given(Embeddings):
@@ -119,29 +129,20 @@ def retrieved(
 ) -> RetrievedGroups:
     """Build as `from_documents` does, with a salt of the test's choice."""
     terms = RetrievalTerms(
-        "unit",
-        n_groups,
-        docs_per_group,
-        score_threshold,
-        sampling_rate,
-    ).check()
+        unit_key="unit",
+        n_groups=n_groups,
+        docs_per_group=docs_per_group,
+        score_threshold=score_threshold,
+        sampling_rate=sampling_rate,
+    )
     embedding = embedding or WordEmbedding()
     taken, unit_ids = take_documents(documents, "unit")
     if taken:
-        vectors = result(embed_documents(embedding, taken, unit_ids, progress=False))
+        vectors = embed_documents(embedding, taken, unit_ids)
     else:
         vectors = np.empty((0, WordEmbedding().size), np.float32)
-    index = ShardIndex.from_vectors(
-        vectors, taken, unit_ids, n_shards=terms.n_groups, salt=salt
-    )
-    records = EmbeddedRecords("unit", embedding, index)
-    return RetrievedGroups(terms, records, random)
-
-
-def eligible_ids(groups: RetrievedGroups, prepared: Any) -> list[str]:
-    """Return the eligible units, in the order in which a draw finds them."""
-    found = groups._index.eligible(prepared.vector, prepared.threshold)
-    return found.unit_ids(np.arange(found.count))
+    index = ShardIndex.of(vectors, taken, unit_ids, n_shards=n_groups, salt=salt)
+    return RetrievedGroups(terms, Records(terms, embedding, index), random)
 
 
 def contents(slots: Iterable[Iterable[Document]]) -> list[tuple[tuple[str, str], ...]]:

@@ -36,14 +36,18 @@ def budget_of(ledger: Any = ":memory:", **terms: Any) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(ledger=ledger, **given)
 
 
-def table_of(data: Any, **terms: Any) -> LDPTable:
-    given = {"epsilon": 6.0, "budget": budget_of(), "progress": False, **terms}
-    return LDPTable(data, SCHEMA, **given)
+def table_of(data: Any, schema: TableSchema = SCHEMA, **terms: Any) -> LDPTable:
+    """Return a table that is not released yet; by default who takes part is public."""
+    given = {"epsilon": 6.0, **terms}
+    given.setdefault("budget", budget_of(epsilon=given["epsilon"] or 6))
+    if "invited" not in given:
+        given.setdefault("participation", "public")
+    return LDPTable(data, schema, **given)
 
 
 def joint_of(table: LDPTable) -> np.ndarray:
     """How often each whole row was reported."""
-    joint = table._found().counts.joint
+    joint = table._released().counts.joint
     assert joint is not None
     return joint
 

@@ -1,142 +1,165 @@
-"""PGVector stores on a real server, for tests."""
+"""Tables of records on a real PostgreSQL server, and what a draw from one must be."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import json
+import uuid
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
 import psycopg
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_postgres import Column, PGEngine, PGVector, PGVectorStore
+from langchain_postgres import Column, PGEngine, PGVectorStore
 
-from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
+from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.groups.postgres import PostgresGroups
 from support.known_corpus import DIMENSION, KnownEmbedding
 from support.postgres import PostgresServer
 
 SALT = bytes(range(32))
 EMBEDDING = KnownEmbedding()
+ASKED = "Who coughs?"
+COLUMNS = {"unit": "text", "visit": "integer", "ward": "text"}
 
 
 class VectorServer:
-    """A server with pgvector, and the stores made on it."""
+    """A server with pgvector, and the tables made on it."""
 
     def __init__(self, server: PostgresServer) -> None:
-        self.server = server
+        self._server = server
         self._numbers = itertools.count(1)
-        self._engines: list[Any] = []
-        self._made: list[PGEngine] = []
+        self._opened: list[PostgresGroups] = []
         plain = server.new_database()
         self.schema = plain.rpartition("%3D")[2]
         self.url = f"{plain}%2Cpublic"
-        self.asyncpg_url = plain.replace("+psycopg", "+asyncpg").split("&")[0]
-        self.asyncpg = self._engine(self.asyncpg_url)
-        self.psycopg = self._engine(self.url)
+        self._engine = PGEngine.from_connection_string(self.url)
         self.run("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-        # Stores commit each record, and nothing here is to last.
+        # Nothing here is to last.
         self.run("ALTER SYSTEM SET synchronous_commit = off")
         self.run("SELECT pg_reload_conf()")
 
-    def run(self, statement: str) -> list[Any]:
-        """Run one statement beside the library."""
+    def connect(self) -> psycopg.Connection[Any]:
+        return self._server.connect(self.url)
+
+    def run(self, statement: str, table: str = "") -> list[Any]:
+        """Run a statement, in which {} is a table."""
         with self.connect() as connection:
-            done = connection.execute(statement)  # type: ignore[arg-type] # ours
+            named = statement.replace("{}", quoted(table))
+            done = connection.execute(named)
             return done.fetchall() if done.description else []
 
-    def connect(self) -> psycopg.Connection[Any]:
-        return self.server.connect(self.url)
+    def table(self, documents: Sequence[Document] = (), /, **columns: str) -> str:
+        """Make a table of a name that has to be quoted; further columns by type."""
+        name = f'Notes {next(self._numbers)}: 100% {{of}} "them"'
+        kinds = {**COLUMNS, **columns}
+        own = ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
+        self.run(
+            "CREATE TABLE {} (langchain_id uuid PRIMARY KEY, content text, embedding "
+            f"vector({DIMENSION}), {own}, langchain_metadata json)",
+            name,
+        )
+        self.fill(name, documents, kinds)
+        return name
 
-    def name(self) -> str:
-        return f"Notes {next(self._numbers)}: 100%"
-
-    def by_json(
-        self, documents: Sequence[Document] = (), embedding: Embeddings = EMBEDDING
-    ) -> PGVectorStore:
-        """Make a store whose unit key is in its JSON column, as is refused."""
-        return self._store(self.psycopg, documents, embedding, [])
-
-    def by_column(
+    def fill(
         self,
-        documents: Sequence[Document] = (),
-        embedding: Embeddings = EMBEDDING,
-        *,
-        kind: str = "TEXT",
-        further: Sequence[Column] = (),
-    ) -> PGVectorStore:
-        """Make a store whose unit key has a column."""
-        columns = [Column("unit", kind), Column("visit", "INTEGER"), *further]
-        made = str if kind in ("TEXT", "VARCHAR") else int
-        texts = [
-            one.model_copy(
-                update={
-                    "metadata": {**one.metadata, "unit": made(one.metadata["unit"])}
-                }
-                if "unit" in one.metadata
-                else {}
-            )
-            for one in documents
-        ]
-        return self._store(self.asyncpg, texts, embedding, columns)
-
-    def legacy(
-        self, documents: Sequence[Document] = (), embedding: Embeddings = EMBEDDING
-    ) -> PGVector:
-        """Make a collection of the old kind, as is refused, in a schema of its own."""
-        url = f"{self.server.new_database()}%2Cpublic"
-        store = PGVector(embedding, connection=url, collection_name=self.name())
-        self._engines.append(store._engine)
-        if documents:
-            store.add_documents(list(documents))
-        return store
-
-    def engine_of(self, store: PGVector) -> PGEngine:
-        """Return an engine that finds the tables of a collection."""
-        return self._engine(store._engine.url)
-
-    def close(self) -> None:
-        for engine in self._engines:
-            engine.dispose()
-        for made in self._made:
-            made._run_as_sync(made._pool.dispose())
-
-    def _engine(self, url: Any) -> PGEngine:
-        self._made.append(PGEngine.from_connection_string(url))
-        return self._made[-1]
-
-    def _store(
-        self,
-        engine: PGEngine,
+        name: str,
         documents: Sequence[Document],
-        embedding: Embeddings,
-        columns: Sequence[Column],
-    ) -> PGVectorStore:
-        name = self.name()
-        engine.init_vectorstore_table(
-            name, DIMENSION, schema_name=self.schema, metadata_columns=list(columns)
+        columns: Collection[str] = COLUMNS,
+    ) -> None:
+        """Add documents to a table; what has no column goes into the JSON."""
+        names = ["langchain_id", "content", "embedding", "langchain_metadata", *columns]
+        places = ", ".join(["%s"] * len(names))
+        own = ", ".join(map(quoted, names))
+        form = f"INSERT INTO {quoted(name)} ({own}) VALUES ({places})"
+        form = form.replace("%", "%%").replace("%%s", "%s")
+        rows = []
+        for one in documents:
+            further = {k: v for k, v in one.metadata.items() if k not in columns}
+            cells = [one.metadata.get(column) for column in columns]
+            vector = str(EMBEDDING.embed_query(one.page_content))
+            own = one.id or str(uuid.uuid4())
+            rows.append((own, one.page_content, vector, json.dumps(further), *cells))
+        with self.connect() as connection, connection.transaction():
+            connection.cursor().executemany(form, rows)
+
+    def store(self, documents: Sequence[Document]) -> tuple[PGVectorStore, str]:
+        """Make a PGVectorStore that holds documents; return its table, too."""
+        name = f"their notes {next(self._numbers)}"
+        self._engine.init_vectorstore_table(
+            name,
+            DIMENSION,
+            schema_name=self.schema,
+            metadata_columns=[Column("unit", "TEXT"), Column("visit", "INTEGER")],
         )
         store = PGVectorStore.create_sync(
-            engine,
-            embedding,
+            self._engine,
+            EMBEDDING,
             name,
             schema_name=self.schema,
-            metadata_columns=[column.name for column in columns],
+            metadata_columns=["unit", "visit"],
         )
-        if documents:
-            store.add_documents(list(documents))
-        return store
+        store.add_documents(list(documents))
+        return store, name
+
+    def groups(self, name: str, /, **terms: Any) -> PostgresGroups:
+        """Open a table."""
+        given: dict[str, Any] = {
+            "unit_key": "unit",
+            "n_groups": 1,
+            "salt": SALT,
+            "url": self.url,
+        }
+        given |= terms
+        for used in self._opened:  # The server takes so many connections.
+            used.close()
+        made = PostgresGroups(given.pop("url"), name, EMBEDDING, **given)
+        self._opened.append(made)
+        return made
+
+    def drawn(self, documents: Sequence[Document], **terms: Any) -> PostgresGroups:
+        """Return groups over some documents."""
+        return self.groups(self.table(documents), **terms)
+
+    def close(self) -> None:
+        for made in self._opened:
+            made.close()
+        asyncio.run(self._engine.close())
 
 
-def table_of(store: PGVectorStore) -> str:
-    """Return the table of a store, quoted."""
-    inner = store._PGVectorStore__vs
-    return f'"{inner.schema_name}"."{inner.table_name}"'
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
-@contextmanager
-def shards_of(store: Any, unit_key: str = "unit", **more: Any) -> Iterator[Any]:
-    """Open a store's shards, and close their connections."""
-    shards = PGVectorShards(store, unit_key, **more)
-    yield shards
-    shards.close()
+def ids(slots: list[list[Document]]) -> list[list[str | None]]:
+    return [[one.id for one in slot] for slot in slots]
+
+
+def best(
+    documents: Sequence[Document],
+    *,
+    n_groups: int = 1,
+    docs_per_group: int = 4,
+    score_threshold: float | None = None,
+    takes_part: Callable[[Document], bool] = lambda _: True,
+) -> list[list[str | None]]:
+    """Return the ids of a draw as the module's docstring has it, in plain Python."""
+    question = np.asarray(EMBEDDING.embed_query(ASKED))
+    shards: list[list[tuple[float, bytes, str]]] = [[] for _ in range(n_groups)]
+    for one in filter(takes_part, documents):
+        vector = np.asarray(EMBEDDING.embed_query(one.page_content))
+        size = np.linalg.norm(vector) * np.linalg.norm(question)
+        score = round(float(vector @ question / size), 5)
+        if score_threshold is None or score >= score_threshold:
+            digest = hashlib.sha256(SALT + person(one).encode()).digest()
+            shard = int.from_bytes(digest[:7], "big") % n_groups
+            shards[shard].append((-score, digest, str(one.id)))
+    return [[own for *_, own in sorted(shard)[:docs_per_group]] for shard in shards]
+
+
+def person(document: Document) -> str:
+    return str(canonical_unit_id(document.metadata["unit"]))

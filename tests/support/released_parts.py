@@ -57,7 +57,7 @@ def public_record(**fields: Any) -> dict[str, Any]:
     """Return the record of examples that no private record had a part in."""
     free = {
         "status": "public",
-        "mechanism": "few-shot/zero-shot",
+        "mechanism": "few-shot/without-records",
         "unit": None,
         "unit_key": None,
         "relation": None,

@@ -15,11 +15,12 @@ from langchain_qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 from qdrant_client.models import Distance, VectorParams
 
-from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
-from support.chain_parts import EMBEDDING
+from langchain_dpicl import RetrievedGroups
+from langchain_dpicl.offline import HashingEmbeddings
 from support.fakes import notes
-from support.list_store import BadStore, ListStore
 
+EMBEDDING = HashingEmbeddings()
+QUESTION = "What did lisinopril give?"
 DIMENSION = len(EMBEDDING.embed_query("cough"))
 OTHER = "Ramipril gave a skin rash."
 
@@ -68,32 +69,9 @@ def in_memory(
     return store
 
 
-def searching(
-    documents: list[Document],
-    store: type[ListStore] = ListStore,
-    embedding: Any = EMBEDDING,
-) -> Any:
-    return store(documents, embedding, unit_key="patient", dimension=DIMENSION)
-
-
-def spoiled(documents: list[Document]) -> Any:
-    return searching(documents, BadStore)
-
-
 def opened(store: Any, **changes: Any) -> RetrievedGroups:
     terms: dict[str, Any] = {"unit_key": "patient", "n_groups": 20}
     return RetrievedGroups.from_vectorstore(store, **{**terms, **changes})
-
-
-def account(scope: str = "corpus", accounting: Any = None) -> PrivacyBudgetHandler:
-    return PrivacyBudgetHandler(
-        epsilon=60,
-        delta=1e-6,
-        queries=12,
-        scope=scope,
-        accounting=accounting,
-        ledger=":memory:",
-    )
 
 
 def ids(slots: list[list[Document]]) -> list[list[str | None]]:
@@ -102,13 +80,3 @@ def ids(slots: list[list[Document]]) -> list[list[str | None]]:
 
 def patients(slots: list[list[Document]]) -> list[set[str]]:
     return [{document.metadata["patient"] for document in slot} for slot in slots]
-
-
-def shared(slots: list[list[Document]]) -> set[str]:
-    """Return the units that sit in more than one slot."""
-    seen: set[str] = set()
-    twice: set[str] = set()
-    for slot in patients(slots):
-        twice |= seen & slot
-        seen |= slot
-    return twice

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
@@ -17,7 +14,6 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     PlanMismatchError,
 )
-from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -25,9 +21,13 @@ from langchain_dpicl.tabular import (
     LDPTable,
     TableSchema,
 )
-from langchain_dpicl.tabular.rows import Chunk, RowReader
 
-TABLES = [GDPTable, LDPTable]
+
+def invited(*given: Any, **terms: Any) -> LDPTable:
+    return LDPTable(*given, invited=900, **terms)
+
+
+TABLES = [GDPTable, invited]
 ROWS = [{"job": "clerk", "ill": "no"}, {"job": "nurse", "ill": "yes"}] * 300
 PEOPLE = [{**row, "who": f"p{place // 3}"} for place, row in enumerate(ROWS)]
 
@@ -84,26 +84,19 @@ def test_labels_that_no_answer_tells_apart_are_refused_before_the_charge(
     assert budget.spent().queries == 0
 
 
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("given", ["drop", None, ["refuse"], np.array(["ignore"] * 2)])
-def test_extra_columns_are_checked_when_a_table_is_made(kind: Any, given: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="extra_columns"):
-        kind(ROWS, schema(), extra_columns=given)
-
-
 def test_both_tables_add_up_in_one_account_that_is_opened_anew(tmp_path: Path) -> None:
     def opened(**terms: Any) -> PrivacyBudgetHandler:
         url = f"sqlite:///{tmp_path / 'ledger.db'}"
         return account(accounting="renyi", ledger=url, **terms)
 
     charges = []
-    for kind in (GDPTable, LDPTable, GDPTable):
+    for kind in (GDPTable, invited, GDPTable):
         table = kind(PEOPLE, schema(), epsilon=0.2, budget=opened(), unit_key="who")
         charges.append(table.release().record()["charge"])
     assert charges == [1, 2, 3]
     assert 0.2 < opened().spent().epsilon <= 3.0
     with pytest.raises(BudgetExhaustedError):
-        LDPTable(
+        invited(
             PEOPLE, schema(), epsilon=3.0, budget=opened(), unit_key="who"
         ).release()
     # Each release knows its own charge among them.
@@ -124,42 +117,3 @@ def test_an_account_is_of_one_kind_of_unit(kind: Any, person_first: bool) -> Non
     with pytest.raises(PlanMismatchError, match="kind of unit"):
         second.release()
     assert budget.spent().queries == 1
-
-
-def test_a_unit_is_one_whatever_type_its_ids_have_in_each_chunk() -> None:
-    whole = pd.DataFrame({"code": range(400), "who": [n % 25 for n in range(400)]})
-    mixed = [
-        whole.iloc[:90],
-        whole.iloc[90:150].astype({"who": str}),
-        whole.iloc[150:220].astype({"who": "Int64"}),
-        whole.iloc[220:300].astype({"who": "int8"}),
-        whole.iloc[300:].astype({"who": "category"}),
-    ]
-
-    def read(data: Any, chunk_size: int) -> Counter[int]:
-        reader = RowReader(
-            data,
-            ["code"],
-            lambda chunk: {"code": _codes(chunk)},
-            unit_key="who",
-            rows_per_unit=3,
-            sampling_rate=0.6,
-            random=SeededRandom(5),
-            chunk_size=chunk_size,
-        )
-        taken = [code for block in reader.blocks() for code in block["code"].tolist()]
-        return Counter(taken)
-
-    expected = read(whole, 1000)
-    assert 0 < expected.total() < 75
-    for size in (7, 64):
-        assert read(mixed, size) == expected
-        assert read(whole.sample(frac=1.0, random_state=size), size) == expected
-    # Who is gone takes nobody else's rows along.
-    fewer = read(whole[whole["who"] != 4], 50)
-    assert not fewer - expected
-    assert (expected - fewer).total() in (0, 3)
-
-
-def _codes(chunk: Chunk) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.asarray(chunk.columns["code"], dtype=np.int64)

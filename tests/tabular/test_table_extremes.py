@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-import polars as pl
 import pytest
-from support.extremes import soon, sweep
+from support.extremes import sweep
 from support.table_parts import JOBS, account, people, people_schema
 
 from langchain_dpicl.errors import InvalidParameterError
@@ -28,51 +26,12 @@ SCHEMA = TableSchema(
     ],
 )
 ROWS = [{name: row[name] for name in ("job", "ill")} for row in people(40)]
-SOURCES: dict[str, Any] = {
-    "mappings": ROWS,
-    "pandas": pd.DataFrame(ROWS),
-    "polars": pl.DataFrame(ROWS),
-    "lazy polars": pl.DataFrame(ROWS).lazy(),
-    "frames": [pd.DataFrame(ROWS[:20]), pd.DataFrame(ROWS[20:])],
-}
 LARGEST = 2**63 - 1
-
-
-def reports(chunk_size: int, source: Any = ROWS) -> list[dict[str, str]]:
-    return list(LDPClient(SCHEMA, epsilon=2.0).reports(source, chunk_size=chunk_size))
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_chunks(name: str) -> None:
-    sweep(
-        lambda chunk_size: reports(chunk_size, SOURCES[name]),
-        {"chunk_size": 10},
-    )
-    for size in (2**31, 2**62, LARGEST):
-        with soon(size):
-            assert len(reports(size, SOURCES[name])) == len(ROWS)
-    with pytest.raises(InvalidParameterError, match="chunk_size"):
-        reports(2**63, SOURCES[name])
-
-
-def test_chunks_of_tables_and_of_reports() -> None:
-    made = reports(10)
-
-    def release(chunk_size: int) -> None:
-        budget = account(accounting="renyi", queries=None)
-        LDPTable(
-            ROWS, SCHEMA, epsilon=2.0, budget=budget, chunk_size=chunk_size
-        ).release()
-        LDPTable.from_reports(made, SCHEMA, epsilon=2.0, chunk_size=chunk_size)
-
-    sweep(release, {"chunk_size": 10})
-    with soon("the largest"):
-        release(LARGEST)
 
 
 def test_forecasts_of_reports() -> None:
     def errors(n_rows: int, epsilon: float = 2.0) -> dict[str, float]:
-        return LDPTable(ROWS, SCHEMA, epsilon=epsilon).forecast(n_rows)
+        return LDPTable(ROWS, SCHEMA, epsilon=epsilon, invited=9).forecast(n_rows)
 
     sweep(errors, {"n_rows": 100, "epsilon": 1.0})
     assert errors(LARGEST)
@@ -83,11 +42,8 @@ def test_forecasts_of_reports() -> None:
 
 def test_forecasts_of_statistics() -> None:
     def advice(n_rows: int) -> str:
-        return (
-            GDPTable(people(9), people_schema(), budget=account())
-            .forecast(n_rows)
-            .advice()
-        )
+        table = GDPTable(people(9), people_schema(), budget=account())
+        return str(table.forecast(n_rows))
 
     sweep(advice, {"n_rows": 100})
     assert advice(LARGEST)
@@ -102,16 +58,15 @@ def test_terms_of_statistics() -> None:
             rows,
             people_schema(),
             unit_key="who",
-            extra_columns="ignore",
             budget=account(),
             **terms,
         ).release(),
-        {"sampling_rate": 0.5, "rows_per_unit": 2, "epsilon": 2.0},
+        {"rows_per_unit": 2, "epsilon": 2.0},
     )
 
 
 def test_terms_of_reports() -> None:
-    good = {"epsilon": 2.0, "rows_per_unit": 1, "chunk_size": 100}
+    good = {"epsilon": 2.0, "rows_per_unit": 1, "invited": 50}
     sweep(lambda **terms: LDPTable(ROWS, SCHEMA, **terms), good)
     sweep(lambda epsilon: LDPClient(SCHEMA, epsilon=epsilon), {"epsilon": 2.0})
 

@@ -1,14 +1,13 @@
-"""Distributions of rows: what is drawn of them, and what reports make of them."""
+"""Distributions of rows: what is drawn of them."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from support.randomized_reports import chain, randomized, table_of
+from support.randomized_reports import table_of
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import SeededRandom
@@ -18,12 +17,8 @@ from langchain_dpicl.tabular.distribution import (
     draw_codes,
     shares_by_label,
 )
-from langchain_dpicl.tabular.ldp.counts import ReportCounts
-from langchain_dpicl.tabular.ldp.fitting import fit, share_errors
-from langchain_dpicl.tabular.ldp.reconstruction import reconstruct, standard_errors
 
 SIZES = (2, 3, 4)
-EPSILONS = (1.0, 2.0, 3.0)
 TABLE = np.random.default_rng(2).gamma(0.7, size=SIZES)
 TABLE[0, 1, 2] = TABLE[1, 2, 0] = 0
 TABLE /= TABLE.sum()
@@ -61,21 +56,6 @@ def drawn_from(rows: np.ndarray, law: np.ndarray) -> bool:
         return False
     fits = stats.chisquare(seen[likely], n * law[likely] / law[likely].sum())
     return bool(fits.pvalue > 1e-6)
-
-
-def collected(
-    codes: np.ndarray,
-    sizes: tuple[int, ...],
-    epsilons: tuple[float, ...],
-    seed: int = 0,
-) -> ReportCounts:
-    counts = ReportCounts(sizes, label=0)
-    counts.add(randomized(codes, sizes, epsilons, np.random.default_rng(seed)))
-    return counts
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.abs(one - other).sum() / 2)
 
 
 def test_rows_are_drawn_from_the_table() -> None:
@@ -158,110 +138,3 @@ def test_a_distribution_says_what_it_is() -> None:
         assert distribution.kind == kind
         assert distribution.domain_sizes == SIZES
         assert "2x3x4" in repr(distribution)
-
-
-def test_the_fit_finds_the_table_behind_the_reports() -> None:
-    codes = chain(SIZES, 60_000, 0.6, np.random.default_rng(4))
-    truth = table_of(codes, SIZES)
-    counts = collected(codes, SIZES, EPSILONS)
-    fitted = fit(counts, EPSILONS, model="joint")
-    assert isinstance(fitted, JointDistribution)
-    assert distance(fitted.table, truth) < 0.1
-    # What misaligned budgets and unused ones would give is caught by the same bound.
-    for wrong in (EPSILONS[::-1], (math.inf,) * 3):
-        twin = fit(counts, wrong, model="joint")
-        assert isinstance(twin, JointDistribution)
-        assert distance(twin.table, truth) > 0.1
-
-
-def test_the_label_first_finds_the_pairs_behind_the_reports() -> None:
-    codes = chain(SIZES, 60_000, 0.6, np.random.default_rng(4))
-    truth = table_of(codes, SIZES)
-    counts = collected(codes, SIZES, EPSILONS)
-    errors = share_errors(counts, EPSILONS)
-
-    def apart(epsilons: tuple[float, ...]) -> float:
-        fitted = fit(counts, epsilons)
-        off = np.abs(fitted.marginal(0) - truth.sum(axis=(1, 2)))
-        if (off > 6 * errors[0]).any():
-            return 1.0
-        rows = fitted.sample(20_000, SeededRandom(3))
-        return max(
-            distance(
-                table_of(rows[:, [0, place]], (2, SIZES[place])),
-                truth.sum(axis=3 - place),
-            )
-            for place in (1, 2)
-        )
-
-    assert apart(EPSILONS) < 0.06
-    assert apart(EPSILONS[::-1]) > 0.06
-    assert apart((math.inf,) * 3) > 0.06
-
-
-def test_the_fit_is_a_distribution_where_the_estimate_is_none() -> None:
-    codes = chain(SIZES, 300, 0.6, np.random.default_rng(4))
-    counts = collected(codes, SIZES, EPSILONS)
-    assert counts.joint is not None
-    assert reconstruct(counts.joint / 300, EPSILONS).min() < 0
-    fitted = fit(counts, EPSILONS, model="joint")
-    assert isinstance(fitted, JointDistribution)
-    assert fitted.table.min() >= 0
-    assert fitted.table.sum() == pytest.approx(1, abs=1e-12)
-    for column, single in enumerate(counts.singles):
-        errors = standard_errors(single, [EPSILONS[column]], 300)
-        own = share_errors(counts, EPSILONS)[column]
-        assert np.allclose(own, errors, rtol=1e-9)
-
-
-def test_reports_without_noise_are_the_table() -> None:
-    codes = chain(SIZES, 500, 0.6, np.random.default_rng(5))
-    never = (math.inf,) * 3
-    fitted = fit(collected(codes, SIZES, never), never, model="joint")
-    assert isinstance(fitted, JointDistribution)
-    assert np.allclose(fitted.table, table_of(codes, SIZES), atol=1e-12)
-
-
-def test_each_binary_column_at_epsilon_1_multiplies_the_noise_by_2_4() -> None:
-    counts = [ReportCounts((2,) * columns, 0) for columns in (4, 5)]
-    for table in counts:
-        table.add(np.indices(table.domain_sizes).reshape(len(table.domain_sizes), -1).T)
-    assert counts[1].joint is not None
-    small, large = (
-        np.sqrt(standard_errors(c.joint, [1.0] * c.joint.ndim, 10**9) ** 2).sum()
-        for c in counts
-        if c.joint is not None
-    )
-    assert large / small == pytest.approx(2.4, abs=0.05)
-
-
-@pytest.mark.parametrize("sizes", [(2,), (1000,), (2, 3)])
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("model", ["joint", "label"])
-def test_few_reports_of_few_columns_give_a_sound_answer(
-    sizes: tuple[int, ...], n: int, model: Any
-) -> None:
-    counts = ReportCounts(sizes, 0)
-    counts.add(np.ones((n, len(sizes)), dtype=np.int64))
-    epsilons = [0.5] * len(sizes)
-    fitted = fit(counts, epsilons, model=model)
-    rows = fitted.sample(20, SeededRandom(1))
-    assert (rows >= 0).all()
-    assert (rows < np.array(sizes)).all()
-    for column, errors in enumerate(share_errors(counts, epsilons)):
-        assert fitted.marginal(column).sum() == pytest.approx(1)
-        assert (errors > 0).all()
-
-
-def test_what_cannot_be_fitted_is_refused() -> None:
-    wide = ReportCounts((1100, 1000), 1)
-    wide.add(np.zeros((1, 2), dtype=np.int64))
-    with pytest.raises(InvalidParameterError, match="too large"):
-        fit(wide, [1.0, 1.0], model="joint")
-    assert fit(wide, [1.0, 1.0]).kind == "label"
-    with pytest.raises(InvalidParameterError, match='"label" or "joint"'):
-        fit(wide, [1.0, 1.0], model="chain")  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameterError, match="one value per column"):
-        fit(wide, [1.0])
-    with pytest.raises(InvalidParameterError, match=r"epsilons\[1\]"):
-        fit(wide, [1.0, 0.0])

@@ -12,7 +12,6 @@ dictionary by string then loses probability without a word.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +47,7 @@ class NextTokenModel(ABC):
 
     Implementations: `OpenAICompatibleNextToken` (a server of vLLM) and
     `TransformersNextToken` (in this process). A subclass implements what is abstract
-    here; the asynchronous methods call the others on a thread unless they are
-    overridden.
+    here. All of it blocks: `agenerate` runs it on a thread.
 
     Privacy:
         The generator calls `log_probabilities` inside the sealed region. An
@@ -109,13 +107,3 @@ class NextTokenModel(ABC):
             the mass that is left. None where the model did not answer for a prompt, or
             said what can't be: not a number, above 0, or more than 1 in all.
         """
-
-    async def atop_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
-        """Return the likeliest next tokens; see `top_tokens`."""
-        return await asyncio.to_thread(self.top_tokens, prompts, k)
-
-    async def alog_probabilities(
-        self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
-    ) -> list[LogProbabilities | None]:
-        """Return how likely given tokens are; see `log_probabilities`."""
-        return await asyncio.to_thread(self.log_probabilities, prompts, tokens)

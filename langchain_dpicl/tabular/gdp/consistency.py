@@ -10,16 +10,28 @@ one over its variance: table i of D_i cells and noise sigma_i says the component
 information 1 / (sigma_i^2 D_i), up to a factor that is the same for all of them. That
 is the least-squares fit, exactly. (Qardaji, Yang and Li, *PriView*, 2014, section 4.4,
 average in the same order; Hay et al. 2010 do so for trees.)
+
+*The error in closed form.* A cell's noise sigma_i^2 is the sum of its components': of
+table i it is sigma_i^2 / D_i times the component's dimension. Averaging leaves the part
+w_i / (sum of w_j over the tables that tell the component), w = 1 / (sigma^2 D).
+
+*Columns that hold sets.* A sum over such a column counts mentions, not people, so it is
+no number that another table tells, and no equality is made of it. What stays equal are
+the sums over the *other* column of a pair, if that one has single values: how many have
+each value of the set, told by every such table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
+
+from langchain_dpicl.tabular.gdp.terms import MeasuredTable
 
 Floats = NDArray[np.float64]
 
@@ -29,64 +41,76 @@ _LEAST_NOISE = 1e-9
 
 @dataclass(frozen=True)
 class Overlap:
-    """Which tables there are, and how much noise each has.
+    """Which count tables there are, and how much noise each has.
 
     Attributes:
-        columns: Each table's columns, one or two.
-        sizes: How many values each column has.
+        tables: The tables, over one or two columns each.
         noise: The standard deviation of the noise on each table's cells.
-
-    Example:
-        >>> two = Overlap((("a", "b"), ("b",)), {"a": 2, "b": 2}, (1.0, 1.0))
-        >>> told = [np.array([[3.0, 1.0], [0.0, 4.0]]), np.array([5.0, 3.0])]
-        >>> [table.round(2).tolist() for table in two.agreeing(told)]
-        [[[3.67, 0.33], [0.67, 3.33]], [4.33, 3.67]]
     """
 
-    columns: tuple[tuple[str, ...], ...]
-    sizes: Mapping[str, int]
+    tables: tuple[MeasuredTable, ...]
     noise: tuple[float, ...]
 
-    def agreeing(self, tables: Sequence[Floats]) -> list[Floats]:
+    def agreeing(self, counts: Sequence[Floats]) -> list[Floats]:
         """Return the least-squares fit with equal sums, which may be negative.
 
         Args:
-            tables: Noisy counts, one axis for each of a table's columns.
+            counts: Noisy counts, one axis for each of a table's columns.
         """
-        weights = self._weights()
-        told = [float(table.sum()) for table in tables]
-        total = float(np.average(told, weights=weights))
-        found = [table + (total - table.sum()) / table.size for table in tables]
-        for name, places in self._shared():
-            margins = [self._margin(found[place], place, name) for place in places]
-            mean = np.average(margins, axis=0, weights=[weights[p] for p in places])
-            for place, margin in zip(places, margins, strict=True):
-                table = found[place]
-                more = (mean - margin) * (mean.size / table.size)
-                is_rows = len(self.columns[place]) > 1 and self._axis(place, name) == 0
-                found[place] = table + (more[:, None] if is_rows else more)
+        found = [table.astype(float) for table in counts]
+        for columns, places in self._shared():
+            sums = [_summed(found[p], self.tables[p], columns) for p in places]
+            weights = [self._weight(place) for place in places]
+            mean = np.average(sums, axis=0, weights=weights)
+            for place, own in zip(places, sums, strict=True):
+                table = self.tables[place]
+                spread = np.expand_dims(mean - own, _others(table, columns))
+                found[place] = found[place] + spread * (mean.size / table.size)
         return found
 
-    def _shared(self) -> Iterator[tuple[str, list[int]]]:
-        for name in self.sizes:
-            places = [n for n, own in enumerate(self.columns) if name in own]
+    def error(self, place: int, columns: Sequence[str]) -> float:
+        """Return the standard error of one table's fit, summed by some of its columns.
+
+        Args:
+            place: The table.
+            columns: Columns that it tells (`MeasuredTable.tells`).
+        """
+        table = self.tables[place]
+        size = self._size(table, columns)
+        left, kept = size, 0.0
+        for shared, places in self._shared():
+            if place in places and set(shared) <= set(columns):
+                # A column's sums have the total in them, which is a part of its own.
+                whole = bool(shared) and table.tells(())
+                dimension = self._size(table, shared) - whole
+                total = sum(map(self._weight, places))
+                kept += dimension * self._weight(place) / total
+                left -= dimension
+        draws = table.size / size
+        return self.noise[place] * math.sqrt(draws * (kept + left) / size)
+
+    def _shared(self) -> Iterator[tuple[tuple[str, ...], list[int]]]:
+        """Yield what several tables tell: the total first, then each column's sums."""
+        names = dict.fromkeys(chain(*(table.columns for table in self.tables)))
+        for columns in ((), *((name,) for name in names)):
+            places = [n for n, t in enumerate(self.tables) if t.tells(columns)]
             if len(places) > 1:
-                yield name, places
+                yield columns, places
 
-    def _margin(self, table: Floats, place: int, name: str) -> Floats:
-        if table.ndim == 1:
-            return table
-        margin: Floats = table.sum(axis=1 - self._axis(place, name))
-        return margin
+    def _weight(self, place: int) -> float:
+        return 1.0 / (
+            max(self.noise[place], _LEAST_NOISE) ** 2 * self.tables[place].size
+        )
 
-    def _axis(self, place: int, name: str) -> int:
-        return self.columns[place].index(name)
+    @staticmethod
+    def _size(table: MeasuredTable, columns: Sequence[str]) -> int:
+        return math.prod(table.shape[table.columns.index(name)] for name in columns)
 
-    def _weights(self) -> list[float]:
-        return [
-            1.0 / (max(noise, _LEAST_NOISE) ** 2 * self._cells(own))
-            for own, noise in zip(self.columns, self.noise, strict=True)
-        ]
 
-    def _cells(self, columns: Sequence[str]) -> int:
-        return math.prod(self.sizes[name] for name in columns)
+def _others(table: MeasuredTable, columns: Sequence[str]) -> tuple[int, ...]:
+    return tuple(a for a, name in enumerate(table.columns) if name not in columns)
+
+
+def _summed(counts: Floats, table: MeasuredTable, columns: Sequence[str]) -> Floats:
+    summed: Floats = np.asarray(counts.sum(axis=_others(table, columns)))
+    return summed

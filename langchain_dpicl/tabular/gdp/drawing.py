@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import count, cycle, islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,122 +10,112 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.errors import UnitError
 from langchain_dpicl.mechanisms.random import SecureRandom
+from langchain_dpicl.tabular.distribution import LabelDistribution, shares_by_label
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
+from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
-_WORD = 2.0**-64
+SMALLEST = 3.0
+"""A label is seen when its noisy count is this many standard errors above 0."""
+
+Floats = NDArray[np.float64]
 
 
 def draw_rows(
-    found: NoisyStatistics,
-    k: int,
-    random: SecureRandom,
-    *,
-    balanced: bool,
-    keeps_small: bool,
+    found: NoisyStatistics, k: int, random: SecureRandom, *, balanced: bool
 ) -> list[dict[str, Any]]:
-    """Return rows as mappings from column to value.
+    """Return rows of the measured columns as mappings from column to value.
+
+    The label is drawn first (where it was not measured, the first column), and by it
+    each column that was measured with it; others are independent. A number that was
+    summed has its mean, a column that holds sets one of its values.
 
     Args:
         found: What was released.
         k: How many rows.
         random: Where they are drawn with; of what is public, any generator would do.
-        balanced: Whether labels take turns, each with its groups in turn, larger ones
-            first; the first row of each group is its typical one. Otherwise every row
-            is drawn, groups by their noisy sizes.
-        keeps_small: Whether groups that the noise can't tell from none take part.
+        balanced: Whether labels take turns, larger ones first; the first row of each
+            has the most frequent values. Otherwise every row is drawn.
 
     Raises:
-        UnitError: If the noise hides every group.
+        UnitError: If the noise hides every label.
 
     Privacy:
         Post-processing of noisy statistics.
     """
-    groups = _groups(found, keeps_small=keeps_small)
-    if found.terms.measure is not None:
-        return _measured_rows(found, k, random, balanced=balanced)
-    if not balanced:
-        sizes = [max(found.sizes[group].value, 1e-9) for group in groups]
-        chosen = [_pick(groups, sizes, _uniforms(random, 1)[0]) for _ in range(k)]
-        return [_drawn(found, group, random) for group in chosen]
-    rows = []
-    shown: set[int] = set()
-    for group in islice(_turns(found, groups), k):
-        is_first = group not in shown
-        shown.add(group)
-        rows.append(found.typical(group) if is_first else _drawn(found, group, random))
-    return rows
-
-
-def _measured_rows(
-    found: NoisyStatistics, k: int, random: SecureRandom, *, balanced: bool
-) -> list[dict[str, Any]]:
-    """Return rows of the measured columns, the label drawn first."""
-    distribution, schema = found.distribution, found.terms.schema
-    names = found.terms.measured_names
-    if balanced and schema.label in names:
-        weights = distribution.marginal(distribution.label)
-        order = np.argsort(-weights, kind="stable").tolist()
-        labels = [code for code in order if weights[code] > 0]
-        codes: NDArray[np.int64] = np.empty((k, len(names)), dtype=np.int64)
-        for turn, label in enumerate(labels[:k]):
-            own = codes[turn :: len(labels)]
-            own[:] = distribution.sample(len(own), random, label=label)
-    else:
-        codes = distribution.sample(k, random)
-    return [
-        {
-            name: schema.column(name).code_value(code)
-            for name, code in zip(names, row, strict=True)
-        }
-        for row in codes.tolist()
-    ]
-
-
-def _groups(found: NoisyStatistics, *, keeps_small: bool) -> list[int]:
-    """Return the groups that rows come from, larger ones first."""
-    groups = [
-        group
-        for group in range(found.terms.n_groups)
-        if keeps_small or found.seen[group]
-    ]
-    if not groups:
+    schema = found.terms.table_schema
+    names = [name for name in found.terms.names if schema.column(name).has_codes]
+    first = names.index(schema.label) if schema.label in names else 0
+    counts, error = _alone(found, names[first])
+    seen = np.where(counts >= max(1.0, SMALLEST * error), counts, 0.0)
+    if not seen.any():
         raise UnitError(
-            "The noise hides how many rows any group has: there are too few rows for "
-            "this epsilon and this many columns and groups. Use a larger epsilon, "
-            "fewer columns or groups, or small_groups='keep' to see what is mostly "
-            "noise."
+            "The noise hides how many rows any label has: there are too few rows for "
+            "this epsilon and so many tables. Use a larger epsilon, fewer tables "
+            "(measure=) or values, or more rows."
         )
-    return sorted(groups, key=lambda group: -found.sizes[group].value)
+    columns = {
+        place: _by_first(found, names[first], name)
+        for place, name in enumerate(names)
+        if place != first
+    }
+    weights = seen / seen.sum()
+    distribution = LabelDistribution(weights, columns, first)
+    order = [code for code in np.argsort(-seen, kind="stable").tolist() if seen[code]]
+    is_label = names[first] == schema.label
+    drawn: NDArray[np.int64] = np.empty((k, len(names)), dtype=np.int64)
+    if not balanced or not is_label:
+        drawn[:] = distribution.sample(k, random)
+    else:
+        for turn, code in enumerate(order[:k]):
+            own = drawn[turn :: len(order)]
+            own[:] = distribution.sample(len(own), random, label=code)
+            for place, shares in columns.items():
+                own[0, place] = int(np.argmax(shares[code]))
+    return [_row(found, names, codes) for codes in drawn.tolist()]
 
 
-def _turns(found: NoisyStatistics, groups: Sequence[int]) -> Iterator[int]:
-    """Yield groups without end: labels in turn, and each label's groups in turn."""
-    label = found.terms.schema.label
-    if label not in found.terms.group_by:
-        yield from cycle(groups)
-    place = found.terms.group_by.index(label)
-    codes = found.terms.groups()
-    # A label of which the noise hides a group must not come up less often.
-    of_label: dict[int, list[int]] = {}
-    for group in groups:
-        of_label.setdefault(codes[group][place], []).append(group)
-    for turn in count():
-        for own in of_label.values():
-            yield own[turn % len(own)]
+def _alone(found: NoisyStatistics, name: str) -> tuple[Floats, float]:
+    """Return a column's counts and their standard error; of mentions, if need be."""
+    if found.can_tell((name,)):
+        table = found.table(name)
+        return table.unbiased, table.error
+    place, own = next(
+        (n, table)
+        for n, table in enumerate(found.terms.tables)
+        if name in table.columns and table.summed is None
+    )
+    axes = tuple(axis for axis, other in enumerate(own.columns) if other != name)
+    size = own.shape[own.columns.index(name)]
+    error = found.noises[place].standard_deviation * (own.size / size) ** 0.5
+    return found.tallies[place].sum(axis=axes).astype(float), error
 
 
-def _drawn(found: NoisyStatistics, group: int, random: SecureRandom) -> dict[str, Any]:
-    return found.drawn(group, _uniforms(random, len(found.terms.quantities)))
+def _by_first(found: NoisyStatistics, first: str, name: str) -> Floats:
+    """Return the shares of a column's values by each value of the first column."""
+    if found.can_tell((first, name)):
+        pairs = found.table((first, name)).unbiased
+        return shares_by_label(pairs, pairs.sum(axis=1))
+    counts, _ = _alone(found, name)
+    total = float(counts.sum())
+    size = found.terms.table_schema.column(first).domain_size
+    shares = counts / total if total > 0 else np.full(counts.shape, 1 / counts.size)
+    return np.tile(project_to_simplex(shares), (size, 1))
 
 
-def _uniforms(random: SecureRandom, count: int) -> list[float]:
-    return [float(word) * _WORD for word in random.words(count)]
-
-
-def _pick(groups: Sequence[int], sizes: Sequence[float], uniform: float) -> int:
-    left = uniform * sum(sizes)
-    for group, size in zip(groups, sizes, strict=True):
-        left -= size
-        if left < 0:
-            return group
-    return groups[-1]
+def _row(
+    found: NoisyStatistics, names: Sequence[str], codes: Sequence[int]
+) -> dict[str, Any]:
+    schema = found.terms.table_schema
+    row: dict[str, Any] = {
+        name: schema.column(name).code_value(code)
+        for name, code in zip(names, codes, strict=True)
+    }
+    for table in found.terms.tables:
+        if table.summed is not None and table.summed not in row:
+            where = {name: row[name] for name in table.columns}
+            mean = found.mean(table.summed, where).value
+            column = schema.column(table.summed)
+            is_whole = isinstance(column, NumericColumn) and column.kind == "integer"
+            row[table.summed] = round(mean) if is_whole else mean
+    return {name: row[name] for name in found.terms.names}

@@ -11,7 +11,9 @@ so is how often a sentence is wrong, each taken by itself:
 * Of two values with the same true count one is said to lead in `EVEN` of releases. Of
   those that differ by less, the sentence says that they are too close to tell.
 
-A part is not told "of" a whole where the noise has made the parts larger than it.
+A part is not told "of" a whole where the noise has made the parts larger than it. Of a
+column that holds sets, parts overlap: each is compared with the whole by itself, and
+no whole is made of them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
-from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
+from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics, values_of
+from langchain_dpicl.tabular.gdp.terms import GDPTerms
 
 MISSED = 0.01
 """How often a margin does not hold, at most."""
@@ -53,6 +56,7 @@ UNTOLD = frozenset(
 one, whatever their count. "no" and "none" are answers."""
 
 PHRASE = "whose {column} is {value}"
+SET_PHRASE = "with {value} among their {column}"
 _NAMED = 3
 """Values that one sentence ranks."""
 
@@ -74,32 +78,17 @@ class FactWriter:
     untold: Collection[str]
 
     def documents(self) -> Iterator[Document]:
-        """Write a document for each column, open one, and value of a pair's columns."""
-        for name in self.statistics.terms.measured_names:
-            yield self._document(name, None)
-        for name, names in self.statistics.named.items():
-            yield self._named(name, names)
-        for own in self.statistics.terms.measure or ():
-            for by, of in (own, own[::-1]) if len(own) > 1 else ():
-                for value in self.statistics.table((by,)).values[0]:
+        """Write a document for each column, and value of a pair's columns."""
+        terms = self.statistics.terms
+        for name in counted_names(terms):
+            if self.statistics.can_tell((name,)):
+                yield self._document(name, None)
+        for table in terms.tables:
+            both = table.columns if table.summed is None else ()
+            for by, of in (both, both[::-1]) if len(both) > 1 else ():
+                for value in values_of(terms.table_schema.column(by)):
                     if not self._is_untold(value):
                         yield self._document(of, (by, value))
-
-    def _named(self, of: str, names: Sequence[str]) -> Document:
-        """Write what an open column names outside its list."""
-        title = self._title(of)
-        text = f"No {title} beyond the listed ones is named by enough {self.people}."
-        if names:
-            also = f"Also named by {self.people} as {title}, though not listed"
-            text = f"{also}: {', '.join(names)}."
-        metadata = {
-            "of": of,
-            "by": "",
-            "value": "",
-            "status": "named",
-            "names": json.dumps(list(names)),
-        }
-        return Document(text, metadata=metadata)
 
     def _document(self, of: str, where: tuple[str, Any] | None) -> Document:
         table = self.statistics.table((*(where or ())[:1], of))
@@ -112,9 +101,8 @@ class FactWriter:
         ]
         least = table.law.threshold(FALSE, among=len(counts))
         margin = table.law.margin(MISSED)
-        size, size_law = self._size(where)
-        is_seen = size >= size_law.threshold(FALSE, among=1)
-        size_margin = size_law.margin(MISSED)
+        whole = self._size(where)
+        is_seen = whole is None or whole[0] >= whole[1].threshold(FALSE, among=1)
         told: list[tuple[str, int]] = []
         aside: list[tuple[str, int]] = []
         for value, count in counts if is_seen else ():
@@ -131,47 +119,74 @@ class FactWriter:
             told_as = f"too close to tell, {' or '.join(_said(told, margin))}"
         else:
             status, told_as = "few", "the counts are too small to tell"
-        parts = sum(count for _, count in (*told, *aside))
         of_all = ""
-        if is_seen and parts <= size:
-            of_all = f", of {_about(size, size_margin)} {self.people}"
+        if whole is not None and is_seen:
+            of_all = self._of_all(of, whole, [count for _, count in (*told, *aside)])
         title = self._title(of)
-        head = f"Most frequent {title} of {self._who(where)}"
-        sentences = [f"{head}: {told_as}{of_all}."]
+        sentences = [f"Most frequent {title} of {self._who(where)}: {told_as}{of_all}."]
         sentences += [
             f"{title.capitalize()} {value}: {_about(count, margin)}."
             for value, count in aside
         ]
-        metadata = {
+        metadata: dict[str, Any] = {
             "of": of,
             "by": where[0] if where else "",
             "value": str(where[1]) if where else "",
             "status": status,
-            "size": size,
-            "size_margin": size_margin,
             "numbers": json.dumps({str(v): [n, margin] for v, n in counts}),
         }
+        if whole is not None:
+            size_margin = whole[1].margin(MISSED)
+            metadata |= {"size": whole[0], "size_margin": size_margin}
         return Document(" ".join(sentences), metadata=metadata)
+
+    def _of_all(
+        self, of: str, whole: tuple[int, SummedNoise], parts: Sequence[int]
+    ) -> str:
+        """Return what the parts are of, unless noise has made them larger than it."""
+        size, law = whole
+        is_set = self._is_set(of)
+        if (max(parts, default=0) if is_set else sum(parts)) > size:
+            return ""
+        each = " (each may have several)" if is_set else ""
+        return f", of {_about(size, law.margin(MISSED))} {self.people}{each}"
 
     def _who(self, where: tuple[str, Any] | None) -> str:
         if where is None:
             return self.people
-        phrase = self.phrases.get(where[0], PHRASE)
+        usual = SET_PHRASE if self._is_set(where[0]) else PHRASE
+        phrase = self.phrases.get(where[0], usual)
         said = phrase.replace("{column}", self._title(where[0]))
         return f"{self.people} {said.replace('{value}', str(where[1]))}"
 
-    def _size(self, where: tuple[str, Any] | None) -> tuple[int, SummedNoise]:
-        """Return how many rows a sentence is about, and the law of the noise on it."""
+    def _size(self, where: tuple[str, Any] | None) -> tuple[int, SummedNoise] | None:
+        """Return how many rows a sentence is about, and the law of the noise on it.
+
+        None where no table tells it: sums over a column of sets count mentions.
+        """
+        columns = where[:1] if where else ()
+        if not self.statistics.can_tell(columns):
+            return None
         if where is None:
             return self.statistics.total()
-        table = self.statistics.table((where[0],))
+        table = self.statistics.table(columns)
         return int(table.noisy[table.values[0].index(where[1])]), table.law
 
+    def _is_set(self, name: str) -> bool:
+        column = self.statistics.terms.table_schema.column(name)
+        return getattr(column, "max_items", None) is not None
+
     def _title(self, name: str) -> str:
-        return self.statistics.terms.schema.column(name).title
+        return self.statistics.terms.table_schema.column(name).title
 
     def _is_untold(self, value: Any) -> bool:
         return str(value).casefold() in self.untold
+
+
+def counted_names(terms: GDPTerms) -> tuple[str, ...]:
+    """Return the columns that rows are counted by, in the schema's order."""
+    column = terms.table_schema.column
+    return tuple(name for name in terms.names if column(name).has_codes)
 
 
 def check_words(
@@ -180,7 +195,7 @@ def check_words(
     """Refuse, before anything is charged, words that no sentence can be made of.
 
     Args:
-        names: The measured columns.
+        names: The counted columns.
         people: What rows are called.
         phrases: How a column's value is said of them.
         untold: Values that are never ranked.
@@ -203,7 +218,7 @@ def check_words(
     for name, phrase in phrases.items():
         if name not in names:
             raise InvalidParameterError(
-                f"phrases names {name!r:.100}, which is no measured column. Those are "
+                f"phrases names {name!r:.100}, which is no counted column. Those are "
                 f"{', '.join(map(repr, names)):.400}."
             )
         if not isinstance(phrase, str) or "{value}" not in phrase:

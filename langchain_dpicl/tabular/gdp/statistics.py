@@ -1,4 +1,4 @@
-"""What a noisy table says: sizes, shares and means of groups, with their errors.
+"""What a noisy table says: counts and means by the names of columns and values.
 
 Everything here is computed from released numbers and public terms: post-processing.
 """
@@ -14,91 +14,140 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.accounting import Gaussian, Pure
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.tabular.distribution import LabelDistribution
-from langchain_dpicl.tabular.gdp.counts import (
-    MISSED,
-    Count,
-    CountTable,
-    Estimate,
-    MeasuredCounts,
-)
-from langchain_dpicl.tabular.gdp.margins import SummedNoise
-from langchain_dpicl.tabular.gdp.measuring import table_name
-from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms
+from langchain_dpicl.tabular.gdp.consistency import Overlap
+from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
+from langchain_dpicl.tabular.gdp.terms import GDPTerms, TableEvent
+from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.tabular.simplex import project_to_simplex
 
-SMALLEST = 3.0
-"""A group counts as seen when its noisy size is this many standard errors above 0."""
+MISSED = 0.05
+"""How often a count's margin does not hold, at most."""
+
+_SHOWN = 5
+"""Counts of each table in a summary."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the standard error that the noise gives it.
+
+    Attributes:
+        value: The estimate.
+        error: Its standard error; the noise alone, not how far rows differ.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Count(Estimate):
+    """A count as it was released, with a margin.
+
+    Attributes:
+        margin: The true count is within `value` +- `margin` in 95 % of releases, or in
+            more of them: exactly computed, and said of this count by itself.
+    """
+
+    margin: int
 
 
 # Not compared by value: arrays have no one answer to `==`.
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """How many rows have each value of a column, or each pair of values. Public.
+
+    A row counts for each of the values that a cell of a set holds.
+
+    Attributes:
+        columns: The names of the columns, one for each axis.
+        values: Each column's values, in the order of its axis: the declared categories,
+            or the texts of the bins.
+        noisy: The counts as they were released, whole numbers; some may be negative.
+            They are right on average; `noise` and `margin` are theirs.
+        law: The law of the noise on each of `noisy`.
+        unbiased: Counts that agree with all other tables (equal sums), right on
+            average, too; some may be negative. They are nearer to the truth.
+        error: The standard error of each of `unbiased`.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    noisy: NDArray[np.int64] = field(repr=False)
+    law: SummedNoise = field(repr=False)
+    unbiased: NDArray[np.float64] = field(repr=False)
+    error: float
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the noise on each of `noisy`."""
+        return self.law.standard_deviation
+
+    @property
+    def margin(self) -> int:
+        """What each of `noisy` is off by at most, in 95 % of releases or more."""
+        return self.law.margin(MISSED)
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyStatistics:
     """The released numbers of a table, and what follows from them. Public.
 
     Attributes:
         terms: What was measured.
-        paid: The event that was paid for the tables.
-        tallies: The noisy numbers: one array per quantity, shape (groups, size).
-        named: By open column, what enough rows name outside its list.
+        paid: The event that was paid for.
+        tallies: The noisy numbers, an array for each table, in its shape.
 
     Privacy:
-        Post-processing of `mechanisms.noisy_tallies`, or `noisy_histograms`, and
-        `threshold_words`: using it costs nothing.
+        Post-processing of `mechanisms.tables`: using it costs nothing.
     """
 
     terms: GDPTerms
-    paid: Pure | Gaussian
+    paid: TableEvent
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
-    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls,
-        terms: GDPTerms,
-        paid: Pure | Gaussian,
-        numbers: Sequence[int],
-        named: Mapping[str, tuple[str, ...]] | None = None,
+        cls, terms: GDPTerms, paid: TableEvent, numbers: Sequence[int]
     ) -> NoisyStatistics | None:
-        """Return the statistics of a flat list of numbers; None if it is too short.
+        """Return the statistics of a flat list of numbers; None if it does not fit.
 
         Args:
             terms: What was measured.
-            paid: The event that was paid for the tables.
-            numbers: All tallies, one after the other.
-            named: What open columns name.
+            paid: The event that was paid.
+            numbers: All tables, one after the other.
         """
         flat = np.array(numbers, dtype=np.int64)
-        sizes = [terms.n_groups * one.size for one in terms.quantities]
+        sizes = [table.size for table in terms.tables]
         if flat.size != sum(sizes):
             return None
         parts = np.split(flat, np.cumsum(sizes)[:-1])
-        shaped = tuple(part.reshape(terms.n_groups, -1) for part in parts)
-        return cls(terms, paid, shaped, named or {})
+        shaped = (
+            part.reshape(table.shape)
+            for part, table in zip(parts, terms.tables, strict=True)
+        )
+        return cls(terms, paid, tuple(shaped))
 
-    @property
-    def epsilons(self) -> tuple[float, ...]:
-        """What each quantity spent, before sampling; nothing for Gaussian noise."""
-        if isinstance(self.paid, Gaussian):
-            return ()
-        return self.terms.epsilons(self.paid)
+    @cached_property
+    def noises(self) -> tuple[WholeNoise, ...]:
+        """The law of the noise on each number of each table."""
+        return self.terms.noises(self.paid)
+
+    def can_tell(self, columns: Sequence[str]) -> bool:
+        """Return whether rows are counted by these columns."""
+        return any(table.tells(columns) for table in self.terms.tables)
 
     def table(self, columns: str | Sequence[str]) -> CountTable:
         """Return how many rows have each value of a column, or of a pair of columns.
 
         Args:
             columns: A measured column or pair, in any order: the axes come in it. A
-                column of a measured pair is a table too, of the pair's sums.
-
-        Returns:
-            Values, the noisy counts with their margin, and counts that agree with all
-            other tables.
+                column of a measured pair is a table too, of the pair's sums, unless
+                the other one holds sets.
 
         Raises:
-            InvalidParameterError: If they were not measured (`measure=`).
+            InvalidParameterError: If they were not measured.
 
         Example:
             >>> from langchain_dpicl import PrivacyBudgetHandler
@@ -119,12 +168,10 @@ class NoisyStatistics:
             >>> budget = PrivacyBudgetHandler(
             ...     epsilon=2, delta=1e-6, queries=1, ledger=":memory:"
             ... )
-            >>> table = GDPTable(
-            ...     rows, schema, budget=budget, measure=[("drug", "effect")]
-            ... )
+            >>> table = GDPTable(rows, schema, budget=budget)
             >>> found = table.release().statistics
             >>> pairs = found.table(("effect", "drug"))
-            >>> pairs.columns, pairs.values[0], pairs.counts.shape
+            >>> pairs.columns, pairs.values[0], pairs.unbiased.shape
             (('effect', 'drug'), ('none', 'nausea'), (2, 2))
             >>> bool(abs(pairs.noisy[1, 1] - 500) < 20 * pairs.margin)
             True
@@ -132,8 +179,12 @@ class NoisyStatistics:
             >>> first[0], round(first[1].value, -2)
             ('nausea', 500.0)
         """  # fmt: skip
-        names = (columns,) if isinstance(columns, str) else columns
-        return self._counted.table(names)
+        wanted: tuple[Any, ...] = (columns,)
+        if isinstance(columns, (list, tuple)):
+            wanted = tuple(columns)
+        if not wanted or len(set(map(repr, wanted))) < len(wanted):
+            raise self._unmeasured(wanted)
+        return self._table(wanted)
 
     def counts(
         self, of: str, where: Mapping[str, Any] | None = None
@@ -155,261 +206,211 @@ class NoisyStatistics:
             InvalidParameterError: If this was not measured, or the column can't have
                 the value.
         """
-        return self._counted.ranked(of, where)
+        names, place = self._where(where)
+        table = self.table((*names, of))
+        counts = table.noisy[place]
+        order = np.argsort(-counts, kind="stable").tolist()
+        noise, margin = table.noise, table.margin
+        return [
+            (table.values[-1][code], Count(float(counts[code]), noise, margin))
+            for code in order
+        ]
 
-    def open_values(self, column: str) -> tuple[str, ...]:
-        """Return what enough rows name outside the list of an open column.
+    def mean(self, of: str, where: Mapping[str, Any] | None = None) -> Estimate:
+        """Return the mean of a numeric column that was summed, within its bounds.
 
-        Returns:
-            Names of up to three words, lemmas in lower case, by the alphabet. How often
-            each is named is not released; `forecast().named` says how often it takes.
+        Args:
+            of: The column.
+            where: Another column and its value, of whose rows it is the mean. That of
+                all rows is a sum of its own (`measure=["age"]`), or adds up.
 
         Raises:
-            InvalidParameterError: If the column is not open, or not measured.
+            InvalidParameterError: If this was not measured, or the column can't have
+                the value.
         """
-        if column not in self.named:
-            raise InvalidParameterError(
-                f"{column!r:.80} is no measured open column. Open are: "
-                f"{', '.join(map(repr, self.named)) or 'none'} (open=True)."
-            )
-        return self.named[column]
+        names, place = self._where(where)
+        for table, tally, law in zip(
+            self.terms.tables, self.tallies, self.noises, strict=True
+        ):
+            others = set(table.columns).difference(names)
+            # A sum over the values of a set is one of mentions, and of no rows.
+            if (
+                table.summed == of
+                and set(names) <= set(table.columns)
+                and not (others & table.sets)
+            ):
+                return self._mean(of, tally[place], law, self._table(names), place)
+        raise self._unmeasured((*names, of))
 
     def total(self) -> tuple[int, SummedNoise]:
         """Return the noisy number of rows, and the law of the noise on it.
 
         Raises:
-            InvalidParameterError: If there are no tables by name (`measure=`).
+            InvalidParameterError: If no table counts each row once.
         """
-        return self._counted.total()
-
-    def noise(self, name: str) -> float:
-        """Return the standard deviation of the noise on each number of a quantity."""
-        return self._noise[self._place(name)]
-
-    @cached_property
-    def sizes(self) -> list[Estimate]:
-        """Each group's number of rows (of the sample), out of all that tells it.
-
-        The number of rows, where it was measured, and the sum of every histogram, each
-        weighted by one over its variance.
-        """
-        total = np.zeros(self.terms.n_groups)
-        weights = 0.0
-        for quantity, noise, tally in zip(
-            self.terms.quantities, self._noise, self.tallies, strict=True
-        ):
-            if quantity.kind == "sum":
-                continue
-            # Noise below a rounding error is no noise: the weights must stay finite.
-            weight = 1.0 / (quantity.size * max(noise, 1e-9) ** 2)
-            total += weight * tally.sum(axis=1)
-            weights += weight
-        error = 1.0 / math.sqrt(weights)
-        return [Estimate(float(size), error) for size in total / weights]
-
-    @cached_property
-    def seen(self) -> list[bool]:
-        """Whether each group is large enough to be told from an empty one."""
-        return [size.value >= max(1.0, SMALLEST * size.error) for size in self.sizes]
-
-    def shares(self, group: int, name: str) -> NDArray[np.float64]:
-        """Return how a group's rows divide among a column's codes; sums to one."""
-        tally = self.tallies[self._place(name, "histogram")][self._checked(group)]
-        size = max(self.sizes[group].value, 1.0)
-        shares: NDArray[np.float64] = project_to_simplex(tally / size)
-        return shares
-
-    def most(self, group: int, name: str) -> int:
-        """Return the code with the largest noisy count in a group."""
-        place = self._place(name, "histogram")
-        return int(np.argmax(self.tallies[place][self._checked(group)]))
-
-    def mean(self, group: int, name: str) -> Estimate:
-        """Return a group's mean of a numeric column, within its bounds.
-
-        That of an integer column is not rounded: its error would be too small.
-
-        Raises:
-            InvalidParameterError: If the column was not released as a mean.
-        """
-        column, steps = self._mean_steps(group, name)
-        size = self.sizes[group]
-        noise = self._noise[self._place(name, "sum")]
-        spread = math.hypot(noise, steps * size.error) / max(size.value, 1.0)
-        # Halves, because the distance of the bounds may be too large for a float.
-        step = (column.upper / 2 - column.lower / 2) / column.bound
-        value = column.upper / 2 + column.lower / 2 + steps * step
-        return Estimate(min(max(value, column.lower), column.upper), spread * step)
-
-    def share_error(self, group: int, name: str) -> float:
-        """Return the standard error of a value's noisy count over the group's size.
-
-        That is a share before `shares` makes all of them 0 or more, with a sum of one.
-        The size's own error comes on top.
-        """
-        return self.noise(name) / max(self.sizes[group].value, 1.0)
-
-    def typical(self, group: int) -> dict[str, Any]:
-        """Return the row of a group's most frequent values and its means."""
-        return self._row(
-            group,
-            {
-                one.name: self.most(group, one.name)
-                for one in self.terms.quantities
-                if one.kind == "histogram"
-            },
-        )
-
-    def drawn(self, group: int, uniforms: Sequence[float]) -> dict[str, Any]:
-        """Return a row drawn column by column from a group's shares, and its means.
-
-        Args:
-            group: Which group.
-            uniforms: A number from 0 to below 1 for each quantity.
-        """
-        codes = {}
-        for one, uniform in zip(self.terms.quantities, uniforms, strict=True):
-            if one.kind == "histogram":
-                steps = np.cumsum(self.shares(group, one.name))
-                place = int(np.searchsorted(steps, uniform * steps[-1], side="right"))
-                codes[one.name] = min(place, one.size - 1)
-        return self._row(group, codes)
-
-    def described_group(self, group: int) -> dict[str, str]:
-        """Return the values that make a group, as text."""
-        codes = self.terms.groups()[self._checked(group)]
-        return {
-            name: self.terms.schema.column(name).code_text(code)
-            for name, code in zip(self.terms.group_by, codes, strict=True)
-        }
-
-    @property
-    def distribution(self) -> LabelDistribution:
-        """A distribution of rows of the measured columns: the label, the others by it.
-
-        A column that was not measured with the label is independent.
-        """
-        return self._counted.distribution
+        table = self._table(())
+        return int(table.noisy), table.law
 
     def summary(self) -> str:
         """Return the statistics in a table for people, with their errors."""
-        if self.terms.measure is not None:
-            return self._measured_summary()
-        lines: list[str] = []
-        if self.terms.sampling_rate < 1:
-            lines.append(
-                "Of a sample, which each unit was in with probability "
-                f"{self.terms.sampling_rate:g}; all numbers are the sample's:"
-            )
-        for group in range(self.terms.n_groups):
-            made_of = ", ".join(
-                f"{name} is {text}"
-                for name, text in self.described_group(group).items()
-            )
-            size = self.sizes[group]
-            note = "" if self.seen[group] else "  (too small to be told from none)"
-            lines.append(
-                f"{made_of or 'all rows'}: {size.value:.0f} rows "
-                f"+- {size.error:.1f}{note}"
-            )
-            if self.seen[group]:
-                lines.extend(f"  {line}" for line in self._lines(group))
-        return "\n".join([*lines, "Each +- is a standard error of the noise."])
-
-    def _measured_summary(self) -> str:
-        total, law = self.total()
-        note = "" if self.seen[0] else "  (too small to be told from none)"
-        lines = [f"all rows: {total} rows +- {law.margin(MISSED)}{note}"]
-        lines += [
-            f"  {table_name(columns)}: {self._counted.largest(columns)}"
-            for columns in self._counted.measured
-            if self.seen[0]
-        ]
-        lines += [
-            f"{name}, not listed: {', '.join(names) or 'too few to tell'}"
-            for name, names in self.named.items()
-        ]
-        lines.append("Each +- holds in 95 % of releases, taken by itself.")
+        lines = []
+        if self.can_tell(()):
+            total, law = self.total()
+            note = "" if total >= law.threshold(MISSED, 1) else "  (hardly any)"
+            lines.append(f"all rows: {total} +- {law.margin(MISSED)}{note}")
+        for table in self.terms.tables:
+            if table.summed is None:
+                lines.append(f"  {table.name}: {self._largest(table.columns)}")
+            else:
+                means = self._means(table.summed, table.columns)
+                lines.append(f"  {table.name}: {means}")
+        rate = f"{1 - MISSED:.0%}".replace("%", " %")
+        lines.append(f"Each +- holds in {rate} of releases, taken by itself.")
         return "\n".join(lines)
 
-    def _mean_steps(self, group: int, name: str) -> tuple[NumericColumn, float]:
-        """Return a column and its mean in grid steps from the middle of its bounds."""
-        tally = self.tallies[self._place(name, "sum")][self._checked(group), 0]
-        column = self.terms.schema.column(name)
-        assert isinstance(column, NumericColumn)  # noqa: S101  # Only sums come here.
-        steps = float(tally) / max(self.sizes[group].value, 1.0)
-        return column, min(max(steps, -float(column.bound)), float(column.bound))
+    def _mean(
+        self,
+        of: str,
+        sums: NDArray[np.int64],
+        law: WholeNoise,
+        counted: CountTable,
+        place: tuple[int, ...],
+    ) -> Estimate:
+        """Return a mean: a sum of grid steps from the middle of bounds, by a count."""
+        column = self.terms.table_schema.column(of)
+        assert isinstance(column, NumericColumn)  # noqa: S101  # Only these are summed.
+        noise = SummedNoise(law, np.size(sums)).standard_deviation
+        size = max(float(counted.unbiased[place]), 1.0)
+        bound = float(column.bound)
+        steps = min(max(float(np.sum(sums)) / size, -bound), bound)
+        # Halves, because the distance of the bounds may be too large for a float.
+        step = (column.upper / 2 - column.lower / 2) / bound
+        value = column.upper / 2 + column.lower / 2 + steps * step
+        error = math.hypot(noise, steps * counted.error) / size * step
+        return Estimate(min(max(value, column.lower), column.upper), error)
 
-    def _lines(self, group: int) -> list[str]:
-        lines = []
-        for one in self.terms.quantities:
-            if one.kind == "rows":
-                continue
-            column = self.terms.schema.column(one.name)
-            if one.kind == "sum":
-                mean = self.mean(group, one.name)
-                lines.append(f"{one.name}: mean {mean.value:.6g} +- {mean.error:.2g}")
-            else:
-                code = self.most(group, one.name)
-                tally = self.tallies[self._place(one.name)][group, code]
-                size = self.sizes[group]
-                # Not one of `shares`, which are biased by being made to sum to one.
-                share = float(tally) / max(size.value, 1.0)
-                error = math.hypot(
-                    self.share_error(group, one.name),
-                    share * size.error / max(size.value, 1.0),
-                )
-                lines.append(
-                    f"{one.name}: {column.code_text(code)} ({share:.1%} +- {error:.1%})"
-                )
-        return lines
-
-    def _row(self, group: int, codes: dict[str, int]) -> dict[str, Any]:
-        schema = self.terms.schema
-        row: dict[str, Any] = {}
-        made_by = dict(
-            zip(
-                self.terms.group_by,
-                self.terms.groups()[self._checked(group)],
-                strict=True,
-            )
-        )
-        for column in schema.columns:
-            code = {**made_by, **codes}.get(column.name)
-            if code is None:
-                numeric, steps = self._mean_steps(group, column.name)
-                row[column.name] = numeric.from_grid(steps)
-            else:
-                row[column.name] = column.code_value(code)
-        return row
-
-    def _checked(self, group: int) -> int:
-        if not 0 <= group < self.terms.n_groups:
+    def _where(
+        self, where: Mapping[str, Any] | None
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return the columns that are given, and the codes of their values."""
+        if where is not None and not isinstance(where, Mapping):
             raise InvalidParameterError(
-                f"Groups are numbered from 0 to {self.terms.n_groups - 1}; this is "
-                "none of them."
+                "where must be a mapping from a column to its value, not "
+                f"{type(where).__name__}."
             )
-        return group
+        given = dict(where or {})
+        column = self.terms.table_schema.column
+        for name in given:
+            if name not in self.terms.names:
+                raise self._unmeasured((name,))
+        return tuple(given), tuple(_code(column(n), v) for n, v in given.items())
 
-    def _place(self, name: str, kind: str | None = None) -> int:
-        """Return a quantity's place, if there is one of this name and kind."""
-        released = [
-            one.name for one in self.terms.quantities if kind in (None, one.kind)
+    def _table(self, wanted: tuple[str, ...]) -> CountTable:
+        """Return the counts by these columns, of the table whose sums tell most."""
+        told = [
+            (SummedNoise(self.noises[n], table.size // self._cells(wanted)), n)
+            for n, table in enumerate(self.terms.tables)
+            if table.tells(wanted)
         ]
-        if name not in released:
-            raise InvalidParameterError(
-                f"{name!r:.80} was not released so. What was: "
-                f"{', '.join(map(repr, released)) or 'nothing'}."
+        if not told:
+            raise self._unmeasured(wanted)
+        law, place = min(told, key=lambda found: found[0].standard_deviation)
+        table, schema = self.terms.tables[place], self.terms.table_schema
+        overlap, fitted = self._agreed
+        kept = [name for name in table.columns if name in wanted]
+        others = tuple(a for a, n in enumerate(table.columns) if n not in wanted)
+        order = [kept.index(name) for name in wanted]
+        noisy, unbiased = (
+            np.asarray(counts.sum(axis=others)).transpose(order)
+            for counts in (self.tallies[place], fitted[place])
+        )
+        return CountTable(
+            wanted,
+            tuple(values_of(schema.column(name)) for name in wanted),
+            noisy,
+            law,
+            unbiased,
+            overlap.error([*fitted].index(place), wanted),
+        )
+
+    @cached_property
+    def _agreed(self) -> tuple[Overlap, dict[int, NDArray[np.float64]]]:
+        """The count tables, and the counts of each that agree, by its place."""
+        places = [
+            n for n, table in enumerate(self.terms.tables) if table.summed is None
+        ]
+        overlap = Overlap(
+            tuple(self.terms.tables[n] for n in places),
+            tuple(self.noises[n].standard_deviation for n in places),
+        )
+        fitted = overlap.agreeing([self.tallies[n].astype(float) for n in places])
+        return overlap, dict(zip(places, fitted, strict=True))
+
+    def _largest(self, columns: Sequence[str]) -> str:
+        """Return the largest counts of a table in words, with their margin."""
+        table = self._table(tuple(columns))
+        order = np.argsort(-table.noisy, axis=None, kind="stable")[:_SHOWN]
+        shown = []
+        for place in order.tolist():
+            codes = np.unravel_index(place, table.noisy.shape)
+            texts = (
+                self.terms.table_schema.column(name).code_text(int(code))
+                for name, code in zip(columns, codes, strict=True)
             )
-        return [one.name for one in self.terms.quantities].index(name)
+            shown.append(f"{' with '.join(texts)} {table.noisy.flat[place]}")
+        more = ", ..." if table.noisy.size > _SHOWN else ""
+        return f"{', '.join(shown)}{more} (each +- {table.margin})"
 
-    @cached_property
-    def _noise(self) -> tuple[float, ...]:
-        return self.terms.deviations(self.paid)
+    def _means(self, of: str, columns: Sequence[str]) -> str:
+        """Return the means of a sum in words, with their errors."""
+        schema = self.terms.table_schema
+        asked = [
+            {name: value}
+            for name in columns
+            for value in values_of(schema.column(name))
+        ]
+        shown = []
+        for where in asked or [{}]:
+            mean = self.mean(of, where)
+            who = "".join(f"{value} " for value in where.values())
+            shown.append(f"{who}{mean.value:.6g} ({mean.error:.2g})")
+        return f"{', '.join(shown)} (means, standard errors)"
 
-    @cached_property
-    def _counted(self) -> MeasuredCounts:
-        return MeasuredCounts(self.terms, self.tallies, self.terms.noises(self.paid))
+    def _cells(self, columns: Sequence[str]) -> int:
+        column = self.terms.table_schema.column
+        return math.prod(column(name).domain_size for name in columns)
+
+    def _unmeasured(self, wanted: Sequence[Any]) -> InvalidParameterError:
+        known = ", ".join(repr(table.name) for table in self.terms.tables)
+        asked = " with ".join(map(repr, wanted)) or "The number of rows"
+        return InvalidParameterError(
+            f"{asked:.200} was not measured. What was: {known:.500}. Sums over a "
+            "column that holds sets count no rows."
+        )
 
 
-__all__ = ["ROWS", "Count", "CountTable", "Estimate", "NoisyStatistics"]
+def values_of(column: CategoricalColumn | NumericColumn) -> tuple[str, ...]:
+    """Return a column's values as tables name them: categories, or texts of bins."""
+    return tuple(map(column.code_value, range(column.domain_size)))
+
+
+def _code(column: CategoricalColumn | NumericColumn, value: Any) -> int:
+    """Return the code of a value, or of a bin by its text."""
+    values = values_of(column)
+    if isinstance(value, str) and value in values:
+        return values.index(value)
+    # What the column would count as another value is none of its own.
+    strict: dict[str, Any] = {"missing": None}
+    strict |= (
+        {"outside": "refuse"}
+        if isinstance(column, NumericColumn)
+        else {"other": None, "max_items": None}
+    )
+    try:
+        return int(column.model_copy(update=strict).codes([value])[0])
+    except InvalidParameterError:
+        pass
+    raise InvalidParameterError(
+        f"where names {value!r:.100}, which is no value of column {column.name!r}. "
+        f"Its values are {', '.join(map(repr, values)):.400}."
+    )

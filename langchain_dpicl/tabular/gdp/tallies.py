@@ -1,180 +1,245 @@
-"""The exact tallies of a table, group by group: private, in whole numbers.
+"""The exact tallies of a table, or of parts of one that many workers count.
 
-Everything is added up in 64-bit integers, so that a row moves a tally by exactly what
-the schema says, whatever the order of the rows and however they are cut into blocks.
+`tally` reads a part of the rows on a worker, `merge` adds parts up, and
+`GDPTable.from_tallies` releases their sum: bit for bit what the same rows give in one
+table. All of it is sums of 64-bit integers, so that a row moves a tally by exactly what
+the schema says, whatever the order of the rows.
+
+Privacy:
+    A `Tally` holds exact statistics. It is private like the rows, and goes to the
+    place that releases, and nowhere else. The proof of the release
+    (`mechanisms.tables`) needs that a unit changes the sum by at most
+    `rows_per_unit` rows. Each part bounds the rows of its own units, so no unit may be
+    in two parts. That is checked exactly: a tally carries the keyed digest of every
+    unit that it has read, and `merge` refuses tallies that share one. Equal ids have
+    equal digests under one key, and tallies of different keys are refused, so an
+    overlap is never missed. (Two units of one digest, of chance below n^2 2^-129, are
+    refused in vain.) Without `unit_key` each row is a unit, and that each is in one
+    part is the caller's word, as it is for one table; the same tally twice is refused.
+
+    There is no tally of a sample: two releases of one sample are not two independent
+    samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms.random import SecureRandom
-from langchain_dpicl.tabular.gdp.names import NameCounts
-from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
-from langchain_dpicl.tabular.rows.chunks import Chunk
-from langchain_dpicl.tabular.rows.reader import RowReader
-from langchain_dpicl.tabular.rows.units import Digests
-from langchain_dpicl.tabular.rows.wanted import ExtraColumns
+from langchain_dpicl.tabular.gdp.terms import (
+    GDPTerms,
+    Measure,
+    MeasuredTable,
+    read_measure,
+)
+from langchain_dpicl.tabular.people import (
+    Codes,
+    Digests,
+    distinct_digests,
+    read_people,
+)
+from langchain_dpicl.tabular.rows import Columns
+from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.schema.table import TableSchema
 
-Block = Mapping[str, NDArray[np.int64]]
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, repr=False)
-class Counted:
-    """What was counted of a table's rows, or of a part of them. Private.
+class Tally:
+    """Exact statistics of a table, or of a part of one. Private; the repr shows none.
+
+    It can be pickled, for the way from a worker to the one who releases.
 
     Attributes:
-        exact: One array per quantity, shape (groups, size).
-        names: How often what is named outside open columns' lists.
-        n_rows: How many rows were read, in the sample or not.
-        units: The digests of the units, in ascending order, where they were kept.
+        terms: What is measured, and of whom.
+        exact: One array of whole numbers for each table, in its shape.
+        n_rows: How many rows were read.
+        units: The digests of the units, ascending; None where each row is one.
+        key: A digest of the key; empty where the rows were not read in parts.
+        parts: What tells the parts apart that it is the sum of.
     """
 
+    terms: GDPTerms
     exact: list[NDArray[np.int64]]
-    names: Mapping[str, int]
     n_rows: int
     units: Digests | None = None
+    key: str = ""
+    parts: tuple[str, ...] = field(default_factory=lambda: (secrets.token_hex(16),))
 
     def __repr__(self) -> str:
-        return "Counted(<hidden>)"
+        return f"{type(self).__name__}(<hidden>)"
 
 
-def count_rows(
-    data: Hidden[Any],
+@hiding
+def count_rows(  # noqa: D417 - as for `read_people`
+    data: Any,
     terms: GDPTerms,
     *,
-    random: SecureRandom | None,
-    extra_columns: ExtraColumns,
-    progress: bool | None,
+    progress: bool | None = None,
+    random: SecureRandom | None = None,
     key: bytes | None = None,
-) -> Counted:
+) -> Tally:
     """Read rows once, and count what a release of these terms needs.
 
     Args:
         data: The rows.
-        terms: What is measured, and who takes part.
-        random: Where the sample comes from; None: the context says.
-        extra_columns: Whether unknown columns are refused or ignored.
-        progress: Whether to show a bar while reading.
-        key: Hashes units instead of a fresh key; then their digests are kept.
+        terms: What is measured.
 
     Raises:
         InvalidParameterError: If a row is not what the schema allows.
         UnitError: If a row has no unit id.
     """
-    tallies, names = Tallies(terms), Hidden(NameCounts(terms.opened))
-
-    def encode(chunk: Chunk) -> dict[str, NDArray[np.int64]]:
-        encoded = tallies.encode(chunk)
-        # All rows take part where a column is open.
-        names.value.add(chunk)
-        return encoded
-
-    reader = RowReader(
-        data.value,
-        terms.schema.names,
-        encode,
-        categories=terms.schema.categories,
+    schema = terms.table_schema
+    items = {c.name: getattr(c, "max_items", None) for c in schema.columns}
+    people = read_people(
+        data,
+        schema.names,
+        lambda columns: _encoded(columns, schema),
         unit_key=terms.unit_key,
         rows_per_unit=terms.rows_per_unit,
-        sampling_rate=terms.sampling_rate,
+        widths={name: most for name, most in items.items() if most is not None},
         random=random,
-        extra_columns=extra_columns,
         progress=progress,
         key=key,
     )
-
-    def read() -> None:
-        for block in reader.blocks():
-            tallies.add(block)
-
-    without_frames(read)
-    return Counted(tallies.exact, names.value.exact, reader.n_rows, reader.units)
+    exact = [_counted(table, people.codes) for table in terms.tables]
+    return Tally(terms, exact, people.n_rows, people.units)
 
 
-class Tallies:
-    """Adds up blocks of encoded rows; private.
+@hiding
+def tally(
+    rows: Any,
+    schema: TableSchema,
+    key: bytes,
+    *,
+    measure: Measure | None = None,
+    unit_key: str | None = None,
+    rows_per_unit: int = 1,
+) -> Tally:
+    """Count a part of a table, for `merge` and `GDPTable.from_tallies`.
 
     Args:
-        terms: What is measured.
+        rows: The part, as for `GDPTable`; it may be empty. With a `unit_key` all rows
+            of a unit must be in one part: let the engine partition by that column.
+        schema: The table's public schema.
+        key: `secrets.token_bytes(32)`, drawn once for all parts of a table and secret.
+        measure: As for `GDPTable`.
+        unit_key: As for `GDPTable`.
+        rows_per_unit: As for `GDPTable`.
+
+    Raises:
+        InvalidParameterError: If a row is not what the schema allows, a term is out of
+            its range, or the key is none.
+        UnitError: If a row has no unit id.
 
     Privacy:
-        Nothing here is released. The sensitivity that `GDPTerms` states holds because
-        a row adds to one group's entries alone, and to each of them at most what its
-        quantity's bound says.
+        The result is private: exact statistics, and a keyed digest of each unit. See
+        the module's docstring for what of it is released, and when.
     """
+    if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+        raise InvalidParameterError(
+            f"key must be {_KEY_BYTES} secret bytes: secrets.token_bytes({_KEY_BYTES})."
+        )
+    terms = GDPTerms(
+        table_schema=schema,
+        measure=read_measure(measure, schema),
+        unit_key=unit_key,
+        rows_per_unit=parameters.count(rows_per_unit, "rows_per_unit"),
+    )
+    found = count_rows(rows, terms, progress=False, key=key)
+    digest = hashlib.blake2b(key, digest_size=16, person=b"dpicl.tallykey").hexdigest()
+    return Tally(terms, found.exact, found.n_rows, found.units, digest)
 
-    def __init__(self, terms: GDPTerms) -> None:
-        self._terms = terms
-        self._tallies = [
-            np.zeros((terms.n_groups, quantity.size), dtype=np.int64)
-            for quantity in terms.quantities
-        ]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(<hidden>)"
+@hiding
+def merge(tallies: Iterable[Tally]) -> Tally:
+    """Add up tallies of disjoint parts of one table, in any order and any grouping.
 
-    @property
-    def exact(self) -> list[NDArray[np.int64]]:
-        """One array per quantity, shape (groups, size). Private."""
-        return self._tallies
+    Args:
+        tallies: At least one. Sums of some of them can be merged with others.
 
-    def encode(self, chunk: Chunk) -> dict[str, NDArray[np.int64]]:
-        """Return a chunk's columns as codes, or as grid steps where they are summed.
+    Raises:
+        InvalidParameterError: If there are none, they were made with different keys or
+            terms, or one is there twice.
+        UnitError: If a unit has rows in two of them.
 
-        Raises:
-            InvalidParameterError: If a value is not what the schema allows; the column
-                is named.
-        """
-        summed = {one.name for one in self._terms.quantities if one.kind == "sum"}
-        encoded = {}
-        for column in self._terms.schema.columns:
-            values = chunk.columns[column.name]
-            # A number that is not measured has no bins, and is checked all the same.
-            if isinstance(column, NumericColumn) and (
-                column.name in summed or not column.has_codes
-            ):
-                encoded[column.name] = column.grid(values)
-            else:
-                encoded[column.name] = column.codes(values)
-        return encoded
+    Privacy:
+        Private in, private out. That no unit is in two tallies is checked exactly.
+    """
+    found = list(tallies) if isinstance(tallies, Iterable) else []
+    if not found or not all(isinstance(part, Tally) for part in found):
+        raise InvalidParameterError("tallies must be those of tally(), at least one.")
+    terms, key = found[0].terms, found[0].key
+    if any((part.terms.digest(), part.key) != (terms.digest(), key) for part in found):
+        raise InvalidParameterError(
+            "The tallies were made with different keys, schemas or terms."
+        )
+    parts = sorted(name for part in found for name in part.parts)
+    if len(set(parts)) < len(parts):
+        raise InvalidParameterError(
+            "A tally is there twice: each part of the rows counts once."
+        )
+    every = zip(*(part.exact for part in found), strict=True)
+    sums: list[Any] = [np.sum(each, axis=0, dtype=np.int64) for each in every]
+    digests = [part.units for part in found if part.units is not None]
+    units = distinct_digests(np.concatenate(digests)) if digests else None
+    if units is not None and len(units) < sum(map(len, digests)):
+        raise UnitError(
+            "A unit has rows in two of the tallies. Its rows would be bounded in each "
+            "alone: partition the rows by the unit_key first, so that all rows of a "
+            "unit are in one part."
+        )
+    n_rows = sum(part.n_rows for part in found)
+    return Tally(terms, sums, n_rows, units, key, tuple(parts))
 
-    def add(self, block: Block) -> None:
-        """Add rows, given as one array per column, as `encode` makes them."""
-        groups = self._groups(block)
-        for place, quantity in enumerate(self._terms.quantities):
-            self._tallies[place] += self._counted(quantity, block, groups)
 
-    def _groups(self, block: Block) -> NDArray[np.int64]:
-        groups = np.zeros(len(next(iter(block.values()))), dtype=np.int64)
-        for name, size in zip(
-            self._terms.group_by, self._terms.group_sizes, strict=True
-        ):
-            groups *= size
-            groups += block[name]
-        return groups
+def _encoded(columns: Columns, schema: TableSchema) -> dict[str, NDArray[np.int64]]:
+    """Return columns of rows as codes, or as grid steps where they have none.
 
-    def _counted(
-        self, quantity: Quantity, block: Block, groups: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        n_groups, size = self._terms.n_groups, quantity.size
-        if quantity.kind == "sum":
-            found = np.zeros(n_groups, dtype=np.int64)
-            # Not `bincount` with weights: it adds up floats.
-            np.add.at(found, groups, block[quantity.name])
-        elif quantity.name == ROWS and quantity.kind == "rows":
-            found = np.bincount(groups, minlength=n_groups)
+    Every column is checked, whether it is measured or not.
+    """
+    encoded = {}
+    for column in schema.columns:
+        values = columns[column.name]
+        if isinstance(column, NumericColumn) and not column.has_codes:
+            encoded[column.name] = column.grid(values)
+        elif isinstance(column, CategoricalColumn) and column.is_set:
+            encoded[column.name] = column.item_codes(values)
         else:
-            places = groups
-            for name in quantity.columns:
-                width = self._terms.schema.column(name).domain_size
-                places = places * width + block[name]
-            found = np.bincount(places, minlength=n_groups * size)
-        return found.astype(np.int64, copy=False).reshape(n_groups, size)
+            encoded[column.name] = column.codes(values)
+    return encoded
+
+
+def _counted(table: MeasuredTable, codes: Codes) -> NDArray[np.int64]:
+    """Add up encoded rows: each adds to at most `table.cells` cells of one table."""
+    names = [*table.columns, *filter(None, [table.summed])]
+    n_rows = len(codes[names[0]])
+    places: NDArray[np.int64] = np.zeros((n_rows, 1), dtype=np.int64)
+    for name, size in zip(table.columns, table.shape, strict=True):
+        own = codes[name].astype(np.int64)
+        own = own[:, None, None] if own.ndim == 1 else own[:, None, :]
+        before = places[:, :, None]
+        # Every value of the one column with every value of the other.
+        both = np.where((before < 0) | (own < 0), -1, before * size + own)
+        places = both.reshape(n_rows, both.shape[1] * both.shape[2])
+    found = np.zeros(table.size, dtype=np.int64)
+    is_cell = places >= 0
+    if table.summed is None:
+        found += np.bincount(places[is_cell], minlength=table.size)
+    else:
+        steps = codes[table.summed].astype(np.int64)[:, None]
+        # Not `bincount` with weights: it adds up floats.
+        np.add.at(found, places[is_cell], np.broadcast_to(steps, places.shape)[is_cell])
+    return found.reshape(table.shape)

@@ -7,15 +7,23 @@ from typing import Any
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.hidden import Hidden, hiding, without_frames
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
-from langchain_dpicl.sealed import Hidden
-from langchain_dpicl.tabular.ldp.reporting import Reporter
-from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
-from langchain_dpicl.tabular.rows import CHUNK_SIZE, read_chunks
-from langchain_dpicl.tabular.rows.wanted import check_extra_columns
+from langchain_dpicl.mechanisms.random import current
+from langchain_dpicl.tabular.ldp.reports import (
+    Codes,
+    Wording,
+    encoded,
+    null_rows,
+    randomized,
+)
+from langchain_dpicl.tabular.ldp.terms import LDPTerms
+from langchain_dpicl.tabular.rows import WantedColumns, read_chunks
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
+
+SECURE = "secure"
+"""What a client says of randomness that comes from the operating system."""
 
 
 class LDPClient(Frozen):
@@ -30,9 +38,6 @@ class LDPClient(Frozen):
         epsilon: What one report costs, all columns together.
         split: How epsilon is divided among the columns: evenly, or as a
             mapping says.
-        extra_columns: What to do with columns that the schema doesn't have: `refuse`
-            the row, or `ignore` them.
-        random: For tests: where the noise comes from.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or a column of
@@ -41,10 +46,9 @@ class LDPClient(Frozen):
     Privacy:
         Unit: one report. Neighbors: its row replaced by any other. Each column, the
         label too, is randomized by itself at epsilon_f, and sum epsilon_f <= epsilon:
-        epsilon-local differential privacy against everybody, the collector included
-        (Warner, 1965; Carey et al., *DP-TabICL*, 2024, Algorithm 1). Event: pure
-        epsilon, once a report. That there is a report is not hidden, nor when it came
-        and from which address: that is up to how it is sent.
+        epsilon-local differential privacy against everybody, the collector included.
+        Proof: `mechanisms.responses`. That there is a report is not hidden, nor when
+        it came and from which address: that is up to how it is sent.
 
         A person who reports twice pays twice, the same row or another one. So report
         once, keep the report, and send *that report* again where it was lost: repeating
@@ -68,32 +72,20 @@ class LDPClient(Frozen):
     """
 
     def __init__(
-        self,
-        schema: TableSchema,
-        *,
-        epsilon: float,
-        split: Split = "even",
-        extra_columns: str = "refuse",
-        random: SecureRandom | None = None,
+        self, schema: TableSchema, *, epsilon: float, split: Split = "even"
     ) -> None:
         self._epsilon = parameters.epsilon(epsilon)
         self._terms = LDPTerms(schema, self._epsilon, split)
-        self._terms.check()
-        self._extra_columns = check_extra_columns(extra_columns)
-        self._random = checked_source(random)
-        self._reporter = Reporter(schema, self.epsilons, self._random)
+        self._wording = Wording(schema)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
-            f"epsilon={self._epsilon:g}"
-            f"{'' if self._random is None else f', random={self._random!r}'})"
-        )
+        columns = len(self._terms.schema.names)
+        return f"{type(self).__name__}(columns={columns}, epsilon={self._epsilon:g})"
 
     @property
     def epsilons(self) -> dict[str, float]:
         """Each column's epsilon."""
-        return self._terms.row_epsilons(self._epsilon)
+        return self._terms.epsilons(self._epsilon)
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -102,12 +94,10 @@ class LDPClient(Frozen):
         The schema's fingerprint, epsilon, split and each column's epsilon. Send them
         once, beside the reports; `LDPTable.from_reports(terms=...)` compares them.
         """
-        is_seeded = (self._random or current()).is_seeded
-        return {
-            **self._terms.described(),
-            "random": "NOT SECURE, for tests only" if is_seeded else SECURE,
-        }
+        random = "NOT SECURE, for tests only" if current().is_seeded else SECURE
+        return {**self._terms.described(), "random": random}
 
+    @hiding
     def report(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Return a report of one row, ready for JSON.
 
@@ -125,22 +115,27 @@ class LDPClient(Frozen):
         Privacy:
             Each call is a new report and costs epsilon again; see the class.
         """
-        hidden = Hidden(row)
-        # Whatever fails from here on, tracebacks show this frame and no row.
-        del row
-        self._require_columns(hidden)
-        codes = Hidden(self._reporter.encode_row(hidden))
-        return self._reporter.written(self._reporter.randomize(codes.value))[0]
+        if not isinstance(row, Mapping):
+            raise InvalidParameterError(
+                f"A row is a mapping from column to value, not {type(row).__name__}."
+            )
+        return next(self._reports(Hidden([row])))
 
-    def reports(
-        self, data: Any, *, chunk_size: int = CHUNK_SIZE
-    ) -> Iterator[dict[str, str]]:
+    def null_report(self) -> dict[str, str]:
+        """Return a report of an invitation that nobody answered: uniform values.
+
+        With `LDPTable.from_reports(invited=N)` there is one report for each of N
+        invitations. Make each null report once and keep it.
+        """
+        (report,) = null_rows(1, self._terms.sizes).tolist()
+        return self._wording.write(report)
+
+    def reports(self, data: Any) -> Iterator[dict[str, str]]:
         """Yield one report a row, for a place that holds the rows of many people.
 
         Args:
-            data: Rows: a file, a frame, mappings; see `LDPTable`. They are read
-                once, chunk by chunk, and reports come in the rows' order.
-            chunk_size: How many rows are in memory at once.
+            data: Rows, as for `LDPTable`. They are read once, chunk by chunk, and
+                reports come in the rows' order.
 
         Yields:
             Reports as of `report`.
@@ -155,36 +150,22 @@ class LDPClient(Frozen):
             The order of rows is that of the data: shuffle the reports, or collect
             them through `LDPTable`, where it says something.
         """
-        size = parameters.count(chunk_size, "chunk_size")
         hidden = Hidden(data)
-        del data  # As in `report`.
-        return self._reports(hidden, size)
+        # Whatever fails from here on, tracebacks show this frame and no row.
+        del data
+        return self._reports(hidden)
 
-    def _reports(self, data: Hidden[Any], chunk_size: int) -> Iterator[dict[str, str]]:
-        chunks = read_chunks(
-            data.value,
-            self._terms.schema.names,
-            categories=self._terms.schema.categories,
-            extra_columns=self._extra_columns,
-            chunk_size=chunk_size,
-        )
-        for chunk in chunks:
-            codes = Hidden(self._reporter.encode(chunk))
-            yield from self._reporter.written(self._reporter.randomize(codes.value))
+    def _reports(self, data: Hidden[Any]) -> Iterator[dict[str, str]]:
+        terms, epsilons = self._terms, list(self.epsilons.values())
+        wanted = WantedColumns(terms.schema.names)
+        chunks = Hidden(read_chunks(data.value, wanted))
 
-    def _require_columns(self, row: Hidden[Mapping[str, Any]]) -> None:
-        if not isinstance(row.value, Mapping):
-            raise InvalidParameterError(
-                "A row is a mapping from column to value, not "
-                f"{type(row.value).__name__}."
-            )
-        names = self._terms.schema.names
-        for name in names:
-            if name not in row.value:
-                raise InvalidParameterError(f"The row has no column {name!r}.")
-        if self._extra_columns == "refuse" and len(row.value) > len(names):
-            extra = next(name for name in row.value if name not in names)
-            raise InvalidParameterError(
-                f"The row has a column {extra!r:.80} that the schema does not: leave "
-                "it out, or give extra_columns='ignore'."
-            )
+        def made() -> Codes | None:
+            columns, _ = next(chunks.value, (None, 0))
+            if columns is None:
+                return None
+            rows = encoded(terms.schema, columns)
+            return randomized(rows, terms.sizes, epsilons)
+
+        while (reports := without_frames(made)) is not None:
+            yield from map(self._wording.write, reports.tolist())

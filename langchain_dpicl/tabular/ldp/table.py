@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -12,26 +12,27 @@ from typing_extensions import Self
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
-from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.distribution import Distribution
-from langchain_dpicl.tabular.ldp.client_reports import count_reports
-from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
-from langchain_dpicl.tabular.ldp.drawing import draw_rows
-from langchain_dpicl.tabular.ldp.fitting import Model
-from langchain_dpicl.tabular.ldp.reconstruction import standard_errors
-from langchain_dpicl.tabular.ldp.result import Collected, Errors
-from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_same_terms
+from langchain_dpicl.tabular.ldp.client import SECURE
+from langchain_dpicl.tabular.ldp.model import Model, draw_rows, share_errors
+from langchain_dpicl.tabular.ldp.release import Collected, collect, count_reports
+from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_participation
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
     require_account,
 )
-from langchain_dpicl.tabular.rows import CHUNK_SIZE
-from langchain_dpicl.tabular.rows.wanted import check_extra_columns
+from langchain_dpicl.tabular.rows import UnitRows
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
+
+_SHOWN = 5
+"""Shares of each column in a summary."""
+
+_REACH = 1.96
+"""Standard errors within which 95 % of estimates are."""
 
 
 class LDPTable(ReleasedTable):
@@ -45,10 +46,9 @@ class LDPTable(ReleasedTable):
     randomizes with an `LDPClient`, and you hold reports: `LDPTable.from_reports`.
 
     Args:
-        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, `ArrowRows`,
-            mappings, or a pandas or polars frame whose cells were read one by one
-            (`InferredTypeWarning`).
-            Those that can be read twice are checked before the charge.
+        data: The private rows: mappings, such as `csv_rows(path)`, or anything with an
+            Arrow C stream, whose cells were read one by one (see `tabular.rows`). They
+            are read once, and checked before the charge.
         schema: The columns with their public values; numbers need bins.
         epsilon: What the reports about one unit cost; None leaves it to the budget.
         budget: The account that pays.
@@ -60,11 +60,12 @@ class LDPTable(ReleasedTable):
             its own.
         rows_per_unit: Most rows of a unit that are reported; each costs its share of
             `epsilon`, which pays for all of them.
-        extra_columns: What to do with columns that the schema doesn't have: `refuse`
-            the table, or `ignore` them.
-        chunk_size: How many rows are in memory at once.
-        progress: Whether to show a bar on standard error; None: at a terminal.
-        random: For tests: where noise and drawn rows come from.
+        participation: `public`: that a report was made is not protected. This or
+            `invited` is stated.
+        invited: How many units are on a public list of invitations. Each counts with
+            `rows_per_unit` reports, uniform ones where nobody answered, so shares are
+            of invitations: those without an answer count as spread evenly over the
+            values.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or a column of
@@ -72,24 +73,18 @@ class LDPTable(ReleasedTable):
 
     Privacy:
         Unit: one row, or all rows of one `unit_key`, of which `rows_per_unit` at most
-        are reported, chosen by a secret key and the unit's own rows. Neighbors: the
-        unit's values replaced by any others; how many rows of a unit are reported is
-        public. (Where that is private, leave `rows_per_unit` at 1: all units report
-        once.) Noise and event: `mechanisms.responses`, pure epsilon, on every
-        column, the label too, at epsilon_f, with sum epsilon_f <= epsilon /
-        rows_per_unit (Carey et al., 2024, Algorithm 1). All after the reports is
-        post-processing.
-
-        Adding or removing a unit is not claimed: the number of reports is exact. Yet
-        the account may hold other releases, which promise that. Take as neighbor the
-        table in which the unit's rows are null records, whose reports say uniformly
-        random values: a report's chance changes by exp(epsilon_f) at most for each
-        column, so the cost is epsilon again, and all charges of the account add up for
-        the unit, but for the fact that it takes part.
+        are reported, chosen by a secret key and the unit's own rows. Neighbors: by
+        `participation="public"` the unit's values replaced by any others, and how many
+        rows are reported is public; by `invited` all rows of one unit more or less.
+        Why, and what an account may hold besides: `tabular.ldp.terms`. Noise and
+        event: `mechanisms.responses`, pure epsilon, on every column, the label too, at
+        epsilon_f, with sum epsilon_f <= epsilon / rows_per_unit. All after the reports
+        is post-processing.
 
         The account is charged, durably, before the first report is drawn. Then the
         rows are let go, and only counts of reports are held; the ledger has them.
-        Public: the schema, all parameters, the number of reports.
+        Public: the schema, all parameters, the number of reports, and that there was a
+        row at all.
 
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler
@@ -106,8 +101,9 @@ class LDPTable(ReleasedTable):
         ...     rows * 400,
         ...     schema,
         ...     epsilon=4,
+        ...     participation="public",
         ...     budget=PrivacyBudgetHandler(
-        ...         epsilon=4, delta=1e-4, queries=1, ledger=":memory:"
+        ...         epsilon=4, delta=1e-5, queries=1, ledger=":memory:"
         ...     ),
         ... )
         >>> examples = table.examples(2)
@@ -130,36 +126,37 @@ class LDPTable(ReleasedTable):
         model: Model = "label",
         unit_key: str | None = None,
         rows_per_unit: int = 1,
-        extra_columns: str = "refuse",
-        chunk_size: int = CHUNK_SIZE,
-        progress: bool | None = None,
-        random: SecureRandom | None = None,
+        participation: Literal["public"] | None = None,
+        invited: int | None = None,
     ) -> None:
         hidden = Hidden(data)
         # Whatever fails from here on, tracebacks show this frame and no row.
         del data
-        if epsilon is not None:
-            epsilon = parameters.epsilon(epsilon)
+        require_participation(participation, invited)
         if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
             raise InvalidParameterError(
                 f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
             )
-        self._schema = schema
-        self._terms = LDPTerms(schema, epsilon, split, model, unit_key, rows_per_unit)
-        self._terms.check()
-        self._random = checked_source(random)
-        self._budget = budget
+        # Each row of `UnitRows` was made of all records of one unit.
+        is_read = isinstance(hidden.value, UnitRows)
+        row_unit = hidden.value.unit_key if is_read else None
+        terms = LDPTerms(
+            schema, epsilon, split, model, unit_key, rows_per_unit, invited, row_unit
+        )
+        self._prepare(terms, hidden, budget)
+
+    def _prepare(
+        self,
+        terms: LDPTerms,
+        rows: Hidden[Any] | None,
+        budget: PrivacyBudgetHandler | None,
+        collected: Collected | None = None,
+    ) -> None:
+        self._schema, self._unit_key = terms.schema, terms.unit_key
+        self._terms, self._rows, self._budget = terms, rows, budget
+        self._collected = collected
+        self._has_read = False
         self._lock = threading.Lock()
-        self._collected: Collected | None = None
-        self._rows: Rows | None = None
-        extra = self._extra_columns = check_extra_columns(extra_columns)
-        self._unit_key = unit_key
-        size = parameters.count(chunk_size, "chunk_size")
-        if isinstance(hidden.value, Collected):
-            # From `from_reports`: there are no rows to read.
-            self._collected = hidden.value
-        else:
-            self._rows = Rows(hidden, extra, size, progress)
 
     @classmethod
     def from_reports(  # noqa: PLR0913  # The clients' terms, one by one.
@@ -172,9 +169,8 @@ class LDPTable(ReleasedTable):
         model: Model = "label",
         invalid: Literal["refuse", "drop"] = "refuse",
         reports_per_unit: int = 1,
+        invited: int | None = None,
         terms: Mapping[str, Any] | None = None,
-        chunk_size: int = CHUNK_SIZE,
-        random: SecureRandom | None = None,
     ) -> Self:
         """Return a table of what clients reported; nothing is charged.
 
@@ -188,9 +184,10 @@ class LDPTable(ReleasedTable):
                 `refuse` all of them, or `drop` it and count how many were dropped.
             reports_per_unit: Most reports that one person sends. The record claims
                 that many times epsilon.
+            invited: How many invitations were sent, where each has `reports_per_unit`
+                reports, null ones where nobody answered (`LDPClient.null_report`).
+                Without it who reports is public, as it is for who receives reports.
             terms: `LDPClient.terms` as the clients gave them, to compare with these.
-            chunk_size: How many reports are counted at once.
-            random: For tests: where drawn rows come from.
 
         Raises:
             InvalidParameterError: If an argument is out of its range, there are no
@@ -202,28 +199,29 @@ class LDPTable(ReleasedTable):
             charge. That they did, at this epsilon, and how often each reported, is
             taken on their word: nothing in a report shows it.
         """
-        cost = parameters.epsilon(epsilon)
-        own = LDPTerms(schema, cost, split, model)
-        own.check()
-        require_same_terms(own, terms)
-        found = count_reports(
-            reports,
-            own,
-            checked_source(random),
-            invalid=invalid,
-            reports_per_unit=parameters.count(reports_per_unit, "reports_per_unit"),
-            chunk_size=parameters.count(chunk_size, "chunk_size"),
-            said=terms,
+        clients = LDPTerms(
+            schema, parameters.epsilon(epsilon), split, model, invited=invited
         )
-        return cls(found, schema, epsilon=cost, split=split, model=model, random=random)
+        if terms is not None:
+            clients.require_same(terms)
+        if invalid not in ("refuse", "drop"):
+            raise InvalidParameterError("invalid must be 'refuse' or 'drop'.")
+        most = parameters.count(reports_per_unit, "reports_per_unit")
+        collected = count_reports(reports, clients, most, drops=invalid == "drop")
+        if terms is not None and terms.get("random") != SECURE:
+            collected.facts["random"] = "the clients' noise was for tests, not private"
+        table = cls.__new__(cls)
+        table._prepare(clients, None, None, collected)  # noqa: SLF001 - of this class
+        return table
 
     def __repr__(self) -> str:
-        found = self._collected
-        epsilon = self._terms.epsilon if found is None else found.record["epsilon"]
+        collected = self._collected
+        epsilon = (
+            self._terms.epsilon if collected is None else collected.record["epsilon"]
+        )
         return (
             f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
-            f"epsilon={epsilon}, released={found is not None}"
-            f"{'' if self._random is None else f', random={self._random!r}'})"
+            f"epsilon={epsilon}, released={collected is not None})"
         )
 
     def __reduce__(self) -> NoReturn:
@@ -245,14 +243,21 @@ class LDPTable(ReleasedTable):
         Raises:
             NoBudgetError: If there is no budget.
             InvalidParameterError: If the rows don't fit the schema; the column is
-                named. Rows that can be read twice were checked before the charge;
-                else the message says what was charged.
+                named, and nothing is charged.
             UnitError: If there are no rows, or a row has no usable unit id.
             BudgetExhaustedError: If the account can't pay.
-            PlanMismatchError: If its plan is for another release, or none can be made.
+            PlanMismatchError: If the account protects another kind of unit, its plan is
+                for another release, or none can be made.
             LedgerError: If the ledger can't be used.
         """
-        self._result(resume=resume)
+        with self._lock:
+            if self._collected is None:
+                budget = require_account(self._budget)
+                self._collected = collect(
+                    self._once_read, self._terms, budget, resume=resume
+                )
+                # Nothing needs the true rows any more.
+                self._rows = None
         return self
 
     def forecast(self, n_rows: int) -> dict[str, float]:
@@ -275,39 +280,53 @@ class LDPTable(ReleasedTable):
         if epsilon is None:
             account = require_account(self._budget)
             epsilon = terms.paid(account.quote(terms.charge()))
-        own = terms.row_epsilons(epsilon)
+        parts = terms.epsilons(epsilon).items()
         return {
-            name: float(standard_errors(np.ones(size), [own[name]], rows)[0])
-            for name, size in terms.sizes.items()
+            name: float(share_errors(np.full(size, 1 / size), part, rows)[0])
+            for (name, part), size in zip(parts, terms.sizes, strict=True)
         }
 
     @property
     def distribution(self) -> Distribution:
         """The rows' distribution as reconstructed; public."""
-        return self._found().distribution
+        return self._released().distribution
 
     @property
     def epsilons(self) -> dict[str, float]:
         """Each column's epsilon for one row."""
-        return dict(self._found().epsilons)
+        return self._released().epsilons
 
     @property
     def n_reports(self) -> int:
         """How many reports there are; public."""
-        return self._found().counts.n
+        return self._released().counts.n
 
-    def standard_errors(self) -> Errors:
+    def standard_errors(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Return each column's estimated shares and their standard errors.
 
         They are by column, then by value (of numbers, a bin's text). Each share is the
         unbiased one of its column's reports and may be below 0; the true share is
-        within 1.96 standard errors in 95 % of collections, each taken by itself.
+        within 1.96 standard errors in 95 % of collections, each taken by itself. The
+        distribution's shares are not: nothing in it is below 0, which moves them all.
         """
-        return self._found().standard_errors()
+        return self._released().shares
 
     def summary(self) -> str:
         """Return the largest shares of each column, with their margins, in words."""
-        return self._found().summary()
+        collected = self._released()
+        dropped = collected.record["parameters"].get("n_dropped")
+        more = f", {dropped} dropped" if dropped else ""
+        epsilon = collected.record["epsilon"]
+        lines = [f"{collected.counts.n} report(s) at epsilon {epsilon:g}{more}:"]
+        for name, shares in collected.shares.items():
+            largest = sorted(shares.items(), key=lambda item: -item[1][0])[:_SHOWN]
+            words = ", ".join(
+                f"{value} {share:.1%} +- {_REACH * error:.1%}"
+                for value, (share, error) in largest
+            )
+            lines.append(f"  {name}: {words}{', ...' * (len(shares) > _SHOWN)}")
+        lines.append("Each +- holds in 95 % of collections, taken by itself.")
+        return "\n".join(lines)
 
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
         """Return rows drawn from the reconstructed distribution; release if need be.
@@ -324,28 +343,39 @@ class LDPTable(ReleasedTable):
             Post-processing of reports: draw as many rows as you like, it is free once
             the table is released.
         """
-        found = self._result()
-        return draw_rows(
-            found, parameters.count(k, "k"), self._random, balanced=balanced
+        count = parameters.count(k, "k")
+        self.release()
+        collected = self._released()
+        epsilons = [*collected.epsilons.values()]
+        rows = draw_rows(
+            collected.distribution, collected.counts, epsilons, count, balanced=balanced
         )
+        columns = self._schema.columns
+        return [
+            {
+                column.name: column.code_value(code)
+                for column, code in zip(columns, row, strict=True)
+            }
+            for row in rows.tolist()
+        ]
 
     def record(self) -> dict[str, Any]:
         """Return a copy of the public record."""
-        record: dict[str, Any] = json.loads(json.dumps(self._found().record))
+        record: dict[str, Any] = json.loads(json.dumps(self._released().record))
         return record
 
-    def _result(self, *, resume: bool = False) -> Collected:
-        with self._lock:
-            if self._collected is None:
-                self._collected = collect_reports(
-                    self._rows, self._terms, self._budget, self._random, resume=resume
-                )
-                # Nothing needs the true rows any more.
-                self._rows = None
-            return self._collected
+    def _once_read(self) -> Any:
+        """Return the rows, refusing what is left of an iterator."""
+        rows = self._rows.value if self._rows else ()
+        if self._has_read and isinstance(rows, Iterator):
+            raise InvalidParameterError(
+                "The rows were an iterator that has been read up to an error: what is "
+                "left of it is not the table. Make a new LDPTable of all rows."
+            )
+        self._has_read = True
+        return rows
 
-    def _found(self) -> Collected:
-        found = self._collected
-        if found is None:
+    def _released(self) -> Collected:
+        if self._collected is None:
             raise not_released()
-        return found
+        return self._collected

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
     PrivateAttr,
     ValidationInfo,
     field_validator,
@@ -29,12 +28,10 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.tabular.schema import cells, spelling, wording
+from langchain_dpicl.tabular.schema import cells, wording
 
 _MIN_VALUES = 2
-MAX_ITEMS = 100
-"""Most names outside its list that one row may count for in an open column."""
-
+_NOTHING = "nothing"
 _TRUTH = ({"False", "True"}, {"0", "1"})
 
 
@@ -182,9 +179,9 @@ class TableColumn(BaseModel, ABC):
 class CategoricalColumn(TableColumn):
     """A column whose values are named: its public domain.
 
-    Values and cells are compared as text, by the rules of `spelling`: 1, 1.0, "1" and
-    "1.0" are one value, "01" is another; white space at the ends does not count, upper
-    and lower case do.
+    Values and cells are compared as text, by the rules of `schema.cells`: 1 and "1" are
+    one value, "01" is another; white space at the ends does not count, upper and lower
+    case do. A float is refused: it was a whole number before the reader guessed.
 
     Privacy:
         The domain must be known without the table. Values found in the table tell who
@@ -204,6 +201,11 @@ class CategoricalColumn(TableColumn):
         [1, 0, 2]
         >>> job.sentence("nurse")
         'The job is nurse.'
+        >>> allergies = CategoricalColumn(
+        ...     name="allergies", values=["nuts", "milk", "pollen"], max_items=2
+        ... )
+        >>> allergies.item_codes(["milk", ["pollen", "milk", "nuts"], []]).tolist()
+        [[1, -1], [0, 1], [-1, -1]]
     """
 
     kind: Literal["categorical"] = "categorical"
@@ -220,21 +222,17 @@ class CategoricalColumn(TableColumn):
     other: str | None = None
     """The category that cells outside the domain count as; None refuses them."""
 
-    open: bool = False
-    """Whether `GDPTable(measure=...)` also releases, by a noisy threshold, what enough
-    rows name outside the domain. Such cells count as `other`, else as `missing`."""
-
-    max_items: int = Field(default=1, ge=1, le=MAX_ITEMS, strict=True)
-    """With `open`: most such names that one row counts for. Noise grows with it."""
+    max_items: int | None = None
+    """How many different values of one cell count, where a cell is a list, tuple or set
+    of values, or one value: the first ones in the order of `values`. An empty list
+    counts for nothing, or as `missing`. None: a cell is one value."""
 
     _index: dict[str, int] = PrivateAttr()
     _shown: tuple[str, ...] = PrivateAttr()
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        if self.max_items != 1 and not self.open:
-            raise self._refusal("max_items= goes with open=True")
-        self._index = spelling.index_of(self.values)
+        self._index = {value: code for code, value in enumerate(self.values)}
         if set(self.values) in _TRUTH:
             # Databases without truth values (SQLite) keep them as 0 and 1.
             first = int(self.values[0] in ("True", "1"))
@@ -258,7 +256,7 @@ class CategoricalColumn(TableColumn):
             raise ValueError(  # noqa: TRY004  # Pydantic takes ValueError.
                 "give the column's values as a list, from public knowledge"
             )
-        values = tuple(map(spelling.declared, given))
+        values = tuple(map(cells.declared, given))
         if len(values) < _MIN_VALUES:
             raise ValueError(
                 "a domain has at least two values; leave a column out that has one"
@@ -276,7 +274,7 @@ class CategoricalColumn(TableColumn):
                 "give a dictionary from values to texts"
             )
         values = info.data.get("values")
-        texts = {spelling.meant(values, value): text for value, text in given.items()}
+        texts = {cells.declared(value): text for value, text in given.items()}
         for value, text in texts.items():
             if values is not None and value not in values:
                 raise ValueError(f"{value!r} is none of the column's values")
@@ -289,7 +287,7 @@ class CategoricalColumn(TableColumn):
     def _category(cls, given: Any, info: ValidationInfo) -> str | None:
         if given is None:
             return None
-        value = spelling.meant(info.data.get("values"), given)
+        value = cells.declared(given)
         if value not in info.data.get("values", (value,)):
             raise ValueError(
                 f"{value!r} is none of the column's values; add it to them: the "
@@ -297,17 +295,24 @@ class CategoricalColumn(TableColumn):
             )
         return value
 
-    @override
-    def describe(self) -> dict[str, Any]:
-        """Return the column as JSON, without what was left to its default."""
-        found = super().describe()
-        for name in () if self.open else ("open", "max_items"):
-            del found[name]
-        return found
+    @field_validator("max_items", mode="after")
+    @classmethod
+    def _some_items(cls, given: int | None, info: ValidationInfo) -> int | None:
+        most = len(info.data.get("values", ()))
+        if given is not None and most and not 1 <= given <= most:
+            raise ValueError(
+                f"give a whole number from 1 to {most}, the number of values"
+            )
+        return given
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a cell may hold several values."""
+        return self.max_items is not None
 
     def lists(self, text: str) -> bool:
         """Return whether a text, spelled as cells are, is one of the values."""
-        return spelling.find(text, self._index) is not None
+        return text in self._index
 
     @property
     @override
@@ -336,11 +341,59 @@ class CategoricalColumn(TableColumn):
 
         Raises:
             InvalidParameterError: If a cell is missing or outside the domain and no
-                category is declared for that. The message holds no cell.
+                category is declared for that, or the column holds sets. The message
+                holds no cell.
+        """
+        if self.is_set:
+            raise self._refusal(
+                "it holds sets of values (max_items=), which only GDPTable counts"
+            )
+        return self._codes(values)
+
+    def item_codes(self, values: Any) -> NDArray[np.int64]:
+        """Encode cells that hold sets: the codes of each cell's counted values.
+
+        Each row of the result depends on its own cell alone.
+
+        Args:
+            values: A list, array or series of cells.
+
+        Returns:
+            Shape (cells, max_items): codes in ascending order, -1 beyond the last.
+
+        Raises:
+            InvalidParameterError: As for `codes`, of any value of a cell.
         """
         try:
+            given, places = cells.distinct_cells(values)
+        except cells.UnreadableError:
+            given, places = "", None
+        if isinstance(given, str):
+            raise self._refusal("its cells must be a list, array or series of one axis")
+        held = [self._items(cell) for cell in given]
+        if places is not None:
+            held = [held[place] if place >= 0 else [None] for place in places.tolist()]
+        flat = self._codes([item for items in held for item in items])
+        row = np.repeat(np.arange(len(held)), [len(items) for items in held])
+        distinct = np.unique(row * self.domain_size + flat)
+        row, code = np.divmod(distinct, self.domain_size)
+        rank = np.arange(row.size) - np.searchsorted(row, row)
+        kept = rank < (self.max_items or 1)
+        counted = np.full((len(held), self.max_items or 1), -1, dtype=np.int64)
+        counted[row[kept], rank[kept]] = code[kept]
+        return counted
+
+    def _items(self, cell: Any) -> list[Any]:
+        """Return the values of one cell."""
+        if not isinstance(cell, (list, tuple, set, frozenset, np.ndarray)):
+            return [cell]
+        items = list(cell)
+        return items if items or self.missing is None else [None]
+
+    def _codes(self, values: Any) -> NDArray[np.int64]:
+        try:
             found = cells.codes(values, self._index)
-        except spelling.UnreadableError:
+        except cells.UnreadableError:
             found = None
         if found is None:
             raise self._refusal("its cells must be a list, array or series of one axis")
@@ -379,9 +432,13 @@ class CategoricalColumn(TableColumn):
     @override
     def parts(self, value: Any, *, binned: bool = False) -> tuple[str, str | None]:
         """Return the text of a value, and no unit."""
+        if self.is_set:
+            items = self.item_codes([value])[0]
+            shown = [self._shown[code] for code in items.tolist() if code >= 0]
+            return ", ".join(shown) or _NOTHING, None
         try:
-            text = spelling.spelled(value)
-        except spelling.UnreadableError:
+            text = cells.spelled(value)
+        except cells.UnreadableError:
             text = None
             readable = False
         else:
@@ -390,7 +447,7 @@ class CategoricalColumn(TableColumn):
             raise self._unreadable()
         if text is None:
             return self._shown[self._missing_code()], None
-        code = spelling.find(text, self._index)
+        code = self._index.get(text)
         return self._shown[self._other_code() if code is None else code], None
 
     def _missing_code(self) -> int:
@@ -402,8 +459,6 @@ class CategoricalColumn(TableColumn):
         return self._index[self.missing]
 
     def _other_code(self) -> int:
-        if self.open and self.other is None and self.missing is not None:
-            return self._missing_code()
         if self.other is None:
             raise self._refusal(
                 "a cell is none of the declared values. Declare every value that the "
@@ -414,6 +469,7 @@ class CategoricalColumn(TableColumn):
 
     def _unreadable(self) -> InvalidParameterError:
         return self._refusal(
-            "a cell is neither text nor a number nor a truth value. Turn such cells "
-            "into text first, or leave the column out"
+            "a cell is neither text nor a whole number. Read the column as text "
+            "(csv_rows; pandas dtype=str; polars infer_schema=False), or declare a "
+            "NumericColumn"
         )

@@ -10,8 +10,9 @@ from typing import Any
 from langchain_dpicl.common.parameters import count, finite
 from langchain_dpicl.errors import InvalidParameterError
 
-MAX_SPAN = 1 << 31
-"""Largest distance of an integer column's bounds: sums of 2^31 rows fit 64 bits."""
+MAX_SPAN = 1 << 30
+"""Largest distance of an integer column's bounds: a value fits 32 bits, and the sum of
+2^31 rows fits 64."""
 
 _EXACT = 1 << 53
 _MAX_BINS = 1 << 20
@@ -149,7 +150,7 @@ def check_span(lower: float, upper: float, *, whole: bool) -> None:
         )
     if whole and upper - lower > MAX_SPAN:
         raise InvalidParameterError(
-            'the bounds are more than 2^31 apart; make the column kind="number"'
+            'the bounds are more than 2^30 apart; make the column kind="number"'
         )
     if not lower < lower / 2 + upper / 2 < upper and not whole:
         raise InvalidParameterError("no number lies between the bounds; widen them")

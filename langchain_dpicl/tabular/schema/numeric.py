@@ -21,7 +21,6 @@ from typing_extensions import override
 from langchain_dpicl.common.parameters import count
 from langchain_dpicl.tabular.schema import cells, figures
 from langchain_dpicl.tabular.schema.columns import TableColumn
-from langchain_dpicl.tabular.schema.spelling import UnreadableError
 
 Number = int | float  # Pydantic keeps each as it is.
 
@@ -35,7 +34,7 @@ class NumericColumn(TableColumn):
     """A column of numbers between public bounds.
 
     `kind="integer"` keeps integers exact; `kind="number"` takes all numbers. Truth
-    values are 0 and 1. Text is refused, also where it looks like a number.
+    values are 0 and 1. Text is read where it writes a number plainly: "3", "2.5".
 
     Privacy:
         Bounds, bins and the value of missing cells must be known without the table.
@@ -340,7 +339,7 @@ class NumericColumn(TableColumn):
         """Cells as numbers within the bounds, none of them missing."""
         try:
             found = cells.numbers(values)
-        except UnreadableError:
+        except cells.UnreadableError:
             found = None
         if found is None:
             raise self._refusal(

@@ -108,6 +108,11 @@ class TableSchema(BaseModel):
                 f"the label {label!r} is a column of numbers; make it "
                 'kind="categorical" and give its values'
             )
+        if getattr(columns[names.index(label)], "max_items", None) is not None:
+            raise ValueError(
+                f"the label {label!r} holds sets; a label is one value: leave out its "
+                "max_items, or take another column"
+            )
         if len(columns) < _MIN_COLUMNS:
             raise ValueError(f"there is no column besides the label {label!r}")
         return columns
@@ -161,7 +166,7 @@ class TableSchema(BaseModel):
         Args:
             row: Columns' names and values, raw or as a release gives them. The label
                 may be there or not; it is not shown.
-            binned: Whether to show numbers by their bins.
+            binned: Whether to show numbers by their bins, where they have some.
 
         Returns:
             The text.
@@ -198,11 +203,12 @@ class TableSchema(BaseModel):
                     "or declare what missing values count as (missing=)."
                 )
             value = row.get(column.name)
-            sentence = column.sentence(value, binned=binned)
+            by_bin = binned and column.has_codes
+            sentence = column.sentence(value, binned=by_bin)
             if sentence:  # A wording may say nothing about some values.
                 sentences.append(sentence)
             if column.name in self._used:
-                values[column.name] = column.value_text(value, binned=binned)
+                values[column.name] = column.value_text(value, binned=by_bin)
         return wording.render(
             self.template, "rows", {wording.ROW_VARIABLE: sentences, **values}
         )

@@ -2,9 +2,8 @@
 
 | module | holds |
 |---|---|
-| `card.py`, `fields.py` | the public card: columns, values, what "unknown" is in each |
-| `objects.py`, `values.py`, `reading.py` | what one reply fills in: public rules |
-| `opened.py` | what is named outside the list of an open column |
+| `card.py` | the public card: columns, values, what "unknown" is in each |
+| `reply.py` | what one reply fills in: public rules |
 | `units.py` | each unit's records as texts for calls |
 | `store.py` | what was read so far: in memory, or in a private file |
 | `rows.py` | `TextRows` |

@@ -11,67 +11,87 @@ that a unit about which the model says nothing has a row like everybody else:
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.parsers.words import NEGATORS, form, words_of
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.text.fields import (
-    UNKNOWN,
-    CategoryField,
-    Field,
-    NumberField,
-    stems_of,
-    value_key,
-)
+
+UNKNOWN = "unknown"
+"""The value that is added to a column of categories without one of this meaning."""
+
+DENIALS = (NEGATORS | {"nil", "zero"}) - {"cannot", "cant", "not"}
+"""First words of a value, or of a reply, that says that there is none."""
 
 _LONGEST_NAME = 200
+_SIGNS = re.compile(r"[<>=+#%$&\u20ac\u00a3]|^-(?=\d)")
 
 
-class ColumnNames:
-    """Columns' names as replies may spell them; public.
+@dataclass(frozen=True)
+class Field:
+    """One column of the card.
 
-    Args:
-        names: By column, what it is called.
-
-    Example:
-        >>> names = ColumnNames({"drug": ["drug"], "side effect": ["side effect"]})
-        >>> [names.find(name) for name in ("Side_Effects", "effect", "drug dose", "x")]
-        ['side effect', 'side effect', 'drug', None]
+    Attributes:
+        column: The column, with its "unknown".
+        unknown: The value that stands for "unknown".
     """
 
-    def __init__(self, names: Mapping[str, Iterable[str]]) -> None:
-        self._known = [
-            (frozenset(stems_of(called)), column)
-            for column, all_called in names.items()
-            for called in all_called
-        ]
+    column: CategoricalColumn | NumericColumn
+    unknown: Any
 
-    def find(self, name: str) -> str | None:
-        """Return the column that a reply's name means: by all its words, or by some.
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The values of a column of categories, in the order of their codes."""
+        return self.column.values if isinstance(self.column, CategoricalColumn) else ()
 
-        Args:
-            name: A name of one column, by fewer words or by more; private.
-        """
-        stems = frozenset(stems_of(name[:_LONGEST_NAME]))
-        shorter = [
-            (len(known), column) for known, column in self._known if known < stems
-        ]
-        most = max(shorter, default=(0, ""))[0]
-        for fits in (
-            {column for known, column in self._known if known == stems},
-            {column for known, column in self._known if stems and known > stems},
-            {column for length, column in shorter if length == most},
-        ):
-            if fits:
-                return fits.pop() if len(fits) == 1 else None
-        return None
+    @cached_property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Further spellings of values: how they are shown."""
+        texts = getattr(self.column, "texts", {})
+        return {value: (text,) for value, text in texts.items()}
+
+    @cached_property
+    def none(self) -> str | None:
+        """The one value that says that there is none, if there is one."""
+        denials = [value for value in self.labels if is_denial(value)]
+        bare = [value for value in denials if value.casefold() in DENIALS]
+        found = bare or denials
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def line(self) -> str:
+        """The column's line of the prompt."""
+        column = self.column
+        title = f" ({column.title})" if column.title != column.name else ""
+        if isinstance(column, NumericColumn):
+            kind = "a whole number" if column.kind == "integer" else "a number"
+            unit = f" of {column.unit}" if column.unit else ""
+            bounds = f"from {column.lower} to {column.upper}"
+            return f'"{column.name}"{title}: {kind}{unit} {bounds}, or null'
+        shown = (
+            f'"{value}"'
+            + (f" ({column.texts[value]})" if value in column.texts else "")
+            for value in self.labels
+            if value != self.unknown
+        )
+        other = column.other
+        hint = f' ("{other}" for any other)' if other not in (None, UNKNOWN) else ""
+        return f'"{column.name}"{title}: {", ".join(shown)}{hint}, or "{self.unknown}"'
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """What the model may fill in, as JSON Schema."""
+        if isinstance(self.column, CategoricalColumn):
+            return {"type": "string", "enum": list(self.labels)}
+        kind = "integer" if self.column.kind == "integer" else "number"
+        return {"type": [kind, "null"]}
 
 
 @dataclass(frozen=True)
@@ -115,18 +135,22 @@ class Card:
             )
         fields = tuple(map(_field, schema.columns))
         columns = [field.column for field in fields]
-        _require_distinct_names(columns)
+        names = [forms_of_name(column.name) for column in columns]
+        for place, own in enumerate(names):
+            if not own or own in names[:place]:
+                raise InvalidParameterError(
+                    f"Column {columns[place].name!r} can't be told from another one in "
+                    "a reply, or its name has no word in it. Rename one."
+                )
         return cls(schema.model_copy(update={"columns": columns}), fields)
 
     @cached_property
-    def names(self) -> ColumnNames:
-        """The columns' names."""
-        return ColumnNames(
-            {
-                field.column.name: (field.column.name, field.column.title)
-                for field in self.fields
-            }
-        )
+    def names(self) -> dict[str, Iterable[str]]:
+        """By column, what it may be called."""
+        return {
+            field.column.name: (field.column.name, field.column.title)
+            for field in self.fields
+        }
 
     @property
     def unknowns(self) -> dict[str, Any]:
@@ -136,18 +160,7 @@ class Card:
     @property
     def nones(self) -> dict[str, str | None]:
         """By column, its value that says that there is none."""
-        return {
-            field.column.name: getattr(field, "none", None) for field in self.fields
-        }
-
-    @cached_property
-    def opened(self) -> dict[str, CategoryField]:
-        """The open columns, by name."""
-        return {
-            field.column.name: field
-            for field in self.fields
-            if isinstance(field, CategoryField) and field.column.open
-        }
+        return {field.column.name: field.none for field in self.fields}
 
     @property
     def lines(self) -> str:
@@ -166,6 +179,67 @@ class Card:
         }
 
 
+def column_named(name: str, names: Mapping[str, Iterable[str]]) -> str | None:
+    """Return the column that a reply's name means: by all its words, or by some.
+
+    Args:
+        name: A name of one column, by fewer words or by more; private.
+        names: By column, what it may be called; public.
+
+    Example:
+        >>> names = {"drug": ["drug"], "side effect": ["side effect"]}
+        >>> [column_named(name, names) for name in ("Side_Effects", "drug dose", "x")]
+        ['side effect', 'drug', None]
+    """
+    said = set(forms_of_name(name[:_LONGEST_NAME]))
+    known = [
+        (column, set(forms_of_name(called)))
+        for column, all_called in names.items()
+        for called in all_called
+    ]
+    for fits in (
+        {column for column, own in known if own == said},
+        {column for column, own in known if said and said < own},
+        {column for column, own in known if own < said},
+    ):
+        if fits:
+            return fits.pop() if len(fits) == 1 else None
+    return None
+
+
+def forms_of_name(name: str) -> tuple[str, ...]:
+    """Return the forms of a name's words, however it is written.
+
+    Example:
+        >>> {forms_of_name(name) for name in ("main_drugs", "Main Drug(s)", "mainDrug")}
+        {('main', 'drug')}
+    """
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name.replace("(s)", ""))
+    return tuple(map(form, words_of(split)))
+
+
+def value_key(value: str) -> tuple[Any, ...]:
+    """Return what a value is known by in a reply.
+
+    Example:
+        >>> value_key("Weight-losses") == value_key("loss, weight")
+        True
+        >>> value_key("<5") == value_key("5")
+        False
+    """
+    return (tuple(sorted(map(form, words_of(value)))), *_SIGNS.findall(value))
+
+
+def is_denial(text: str) -> bool:
+    """Return whether a text begins by saying that there is none.
+
+    Example:
+        >>> is_denial("No side effects."), is_denial("nausea")
+        (True, False)
+    """
+    return bool(DENIALS.intersection(words_of(text)[:1]))
+
+
 def _field(column: CategoricalColumn | NumericColumn) -> Field:
     if isinstance(column, NumericColumn):
         if column.missing is None:
@@ -173,10 +247,10 @@ def _field(column: CategoricalColumn | NumericColumn) -> Field:
                 f"Column {column.name!r} needs missing=: the public number that stands "
                 "for a person whose records tell none."
             )
-        return NumberField(column, column.missing)
+        return Field(column, column.missing)
     unknown = column.missing
     if unknown is None:
-        silent = [value for value in column.values if says_nothing(value)]
+        silent = [v for v in column.values if declines(v) or not words_of(v)]
         if len(silent) > 1:
             raise InvalidParameterError(
                 f"Column {column.name!r}: {silent[0]!r} and {silent[1]!r} both say "
@@ -185,31 +259,13 @@ def _field(column: CategoricalColumn | NumericColumn) -> Field:
         unknown = silent[0] if silent else UNKNOWN
         values = column.values if silent else (*column.values, UNKNOWN)
         column = column.model_copy(update={"values": values, "missing": unknown})
-    field = CategoryField(column, unknown)
-    _require_distinct_values(field)
-    return field
-
-
-def _require_distinct_values(field: CategoryField) -> None:
-    """Refuse values that differ in case, punctuation or inflection alone."""
     known: dict[Any, str] = {}
-    for value in field.labels:
+    for value in column.values:
         other = known.setdefault(value_key(value), value)
         if other != value:
             raise InvalidParameterError(
-                f"Column {field.column.name!r}: the values {other!r} and {value!r} "
-                "can't be told apart in a reply (letter case, punctuation, inflection "
-                "and the order of words don't count). Make one of them."
+                f"Column {column.name!r}: the values {other!r} and {value!r} can't be "
+                "told apart in a reply (letter case, punctuation, inflection and the "
+                "order of words don't count). Make one of them."
             )
-
-
-def _require_distinct_names(columns: Iterable[Any]) -> None:
-    names = [column.name for column in columns]
-    keys = [stems_of(name) for name in names]
-    for key, times in Counter(keys).items():
-        if times > 1 or not key:
-            name = names[keys.index(key)]
-            raise InvalidParameterError(
-                f"Column {name!r} can't be told from another one in a reply, or its "
-                "name has no word in it. Rename one."
-            )
+    return Field(column, unknown)

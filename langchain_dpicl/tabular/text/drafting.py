@@ -10,12 +10,16 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.prompts import VALUES_PROMPT
 from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.parsers.reading.drafts import read_drafts
+from langchain_dpicl.parsers.reading import read_drafts
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.text.card import Card, ColumnNames
-from langchain_dpicl.tabular.text.fields import is_denial, value_key
-from langchain_dpicl.tabular.text.objects import objects_in
+from langchain_dpicl.tabular.text.card import (
+    Card,
+    column_named,
+    is_denial,
+    value_key,
+)
+from langchain_dpicl.tabular.text.reply import objects_in
 
 
 def draft_schema(
@@ -65,10 +69,14 @@ def draft_schema(
         failure = type(error).__name__
     if failure:
         raise PublicCallError(f"The model failed on the description ({failure}).")
-    known, drafted = ColumnNames({name: [name] for name in names}), dict[str, Any]()
+    known, drafted = {name: [name] for name in names}, dict[str, Any]()
     for found in objects_in(reply):
-        for key, values in found.items():
-            if isinstance(values, list) and (name := known.find(key)) is not None:
+        within = [each for each in found.values() if isinstance(each, dict)]
+        for key, values in (pair for each in (found, *within) for pair in each.items()):
+            if (
+                isinstance(values, list)
+                and (name := column_named(key, known)) is not None
+            ):
                 drafted[name] = _values(values, most)
     if short := [name for name in names if len(drafted.get(name, ())) < 2]:  # noqa: PLR2004
         raise PublicCallError(f"The model drafted no values for column {short[0]!r}.")

@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
-from langchain_core.prompts import BasePromptTemplate
+from langchain_core.prompts import BasePromptTemplate, ChatPromptTemplate
 from typing_extensions import Self, override
 
-from langchain_dpicl.common import parameters
+from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding
-from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
+from langchain_dpicl.common.progress import is_watched, progress_bar
+from langchain_dpicl.common.prompts import READING_PROMPT
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.release.fan_out import Interrupted, fan_out
-from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
-from langchain_dpicl.sealed import SealedModel, attempt, sealed
-from langchain_dpicl.sealed.calls import MOST_CALLS, calls_asynchronously
-from langchain_dpicl.tabular.rows.chunks import NamedRows, Names
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
+from langchain_dpicl.sealed import SealedModel, attempt, sealed, unwrap
+from langchain_dpicl.tabular.rows import UnitRows
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.reading import read_named, read_reply
-from langchain_dpicl.tabular.text.store import NAMED, Readings
+from langchain_dpicl.tabular.text.reply import read_reply
+from langchain_dpicl.tabular.text.store import Readings
 from langchain_dpicl.tabular.text.units import Part, merged, units_of
+from langchain_dpicl.threads import on_question_thread
 
 MAX_CHARACTERS = 24_000
 """Most characters of one unit's records in one call, unless told otherwise."""
 
 _LEAST_CHARACTERS = 100
-_PATIENCE = 0.05
+_CHARACTERS = 4  # Of a token, roughly.
+_NO_RECORDS = "(This is a test of the form. There are no records here.)"
+_TRIALS = 3
 
 
-class TextRows(NamedRows, Frozen):
+@dataclass(frozen=True)
+class ReadingForecast:
+    """What reading so many units takes, roughly; computed from public numbers.
+
+    Attributes:
+        calls: Calls of the model, with the trial call.
+        input_tokens: Tokens that are sent.
+        output_tokens: Tokens that come back; a model that reasons writes many more.
+        price: What they cost, in the prices' currency; None without prices.
+    """
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    price: float | None
+
+    def __str__(self) -> str:
+        price = "" if self.price is None else f", for {self.price:,.2f}"
+        return (
+            f"{self.calls:,} calls, about {self.input_tokens:,} tokens in and "
+            f"{self.output_tokens:,} out{price}"
+        )
+
+
+class TextRows(UnitRows, Frozen):
     """One row a unit, out of its free text: a model fills in a public schema.
 
     A unit's records are read in one call, by themselves. The model is asked for a JSON
@@ -47,8 +72,7 @@ class TextRows(NamedRows, Frozen):
     are then counted by `GDPTable(rows, rows.schema)` or reported by `LDPTable`: each
     row is a unit, so neither needs a `unit_key`. `GDPTable` charges for the units that
     `unit_key` names, so that its account can stand in the corpus of the same people's
-    questions. (`LDPTable` protects something else: what a row says, not that it is
-    there.)
+    questions. So does an `LDPTable` with `invited=`.
 
     Args:
         documents: The private records; those of one unit may stand anywhere.
@@ -129,18 +153,17 @@ class TextRows(NamedRows, Frozen):
         self._unit_key, self._model = unit_key, model
         self._is_tried = self._is_read = False
         self._card = Card.of(schema)
-        self._asking = Asking.of(self._card, prompt)
+        self._prompt = _template(prompt)
         self._most = parameters.count(
             max_characters,
             "max_characters",
             minimum=_LEAST_CHARACTERS,
         )
-        self._at_once = MOST_CALLS
         if max_concurrency is not None:
-            self._at_once = parameters.count(max_concurrency, "max_concurrency")
+            parameters.count(max_concurrency, "max_concurrency")
         self._sealed = SealedModel(model, max_concurrency)
         self._shown = is_watched() if progress is None else progress
-        self._readings = Readings(self._card, file, self._asking.digest(model))
+        self._readings = Readings(self._card, file, self._digest())
         self._units = Hidden(
             units_of(
                 documents,
@@ -183,12 +206,9 @@ class TextRows(NamedRows, Frozen):
         """How many calls of the last reading failed. Private."""
         return len(self._failed)
 
+    @override
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows, units in the order of their ids; reads them if need be."""
-        return (row for row, _ in self._named_rows())
-
-    @override
-    def _named_rows(self) -> Iterator[tuple[dict[str, Any], Names]]:
         self.read()
         return iter(self._rows())
 
@@ -207,22 +227,20 @@ class TextRows(NamedRows, Frozen):
             InvalidParameterError: If the file can't be written.
             PublicCallError: If the model fails on a card without records.
         """
-        with self._reading:
-            if not self._is_read:
-                result(self._steps())
+        self._read(threading.Event())
         return self
 
     @hiding
     async def aread(self) -> Self:
-        """Have the model read what was not read yet; see `read`."""
-        # A lock of threads: another thread may be reading.
-        while not self._reading.acquire(blocking=False):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(_PATIENCE)
+        """Have the model read what was not read yet; see `read`.
+
+        Canceled, it makes no further call; what those in flight tell is kept.
+        """
+        canceled = threading.Event()
         try:
-            if not self._is_read:
-                await aresult(self._steps())
+            await on_question_thread(partial(self._read, canceled))
         finally:
-            self._reading.release()
+            canceled.set()
         return self
 
     def forecast(
@@ -249,57 +267,82 @@ class TextRows(NamedRows, Frozen):
         Raises:
             InvalidParameterError: If a number is out of its range.
         """
-        return self._asking.forecast(
-            n_units,
-            tokens_per_record=tokens_per_record,
-            records_per_unit=records_per_unit,
-            max_characters=self._most,
-            price_in=price_in,
-            price_out=price_out,
-        )
+        units = parameters.count(n_units, "n_units")
+        each = parameters.count(tokens_per_record, "tokens_per_record")
+        sent = each * parameters.count(records_per_unit, "records_per_unit")
+        if (price_in is None) != (price_out is None):
+            raise InvalidParameterError("Give both price_in and price_out, or none.")
+        calls = units * math.ceil(sent * _CHARACTERS / self._most) + 1
+        tokens_in = calls * _tokens(self._about(_NO_RECORDS)) + units * sent
+        longest = [max((*f.labels, "00.00"), key=len) for f in self._card.fields]
+        tokens_out = calls * _tokens(dict(zip(self.schema.names, longest, strict=True)))
+        price: float | None = None
+        if price_in is not None and price_out is not None:
+            dear = tokens_in * parameters.extended("price_in", price_in)
+            dear += tokens_out * parameters.extended("price_out", price_out)
+            price = dear / 1_000_000
+        return ReadingForecast(calls, tokens_in, tokens_out, price)
 
-    def _steps(self) -> Flow[None]:
-        if not self._is_tried:
-            # Also with all readings in a file: else a trial would tell of new people.
-            yield in_thread(partial(self._asking.try_out, self._model))
-            self._is_tried = True
-        if next(self._pending(), None) is not None:
-            yield sealed(self._ask)
-        self._is_read = True
+    def _read(self, canceled: threading.Event) -> None:
+        with self._reading:
+            if self._is_read or canceled.is_set():
+                return
+            if not self._is_tried:
+                # Also with all readings in a file: else a trial would tell of new
+                # people.
+                self._try_out()
+                self._is_tried = True
+            if next(self._pending(), None) is not None:
+                sealed(partial(self._ask, canceled))
+            self._is_read = not canceled.is_set()
 
-    def _ask(self) -> Flow[None]:
+    def _ask(self, canceled: threading.Event) -> None:
         self._failed.clear()
         pending = list(self._pending())
         with progress_bar("Reading records", len(pending), shown=self._shown) as done:
-            yield fan_out(
-                [self._call(part, done) for part in pending],
-                self._at_once,
-                name="dpicl-text",
-                on_threads=not calls_asynchronously(self._sealed.model),
-            )
 
-    def _call(self, part: Part, done: Advance) -> Do:
-        """Return the call that reads one part and keeps what it tells."""
-        model = self._sealed
+            def read(part: Part) -> None:
+                if not canceled.is_set():
+                    # A template that fails on one text fails its unit alone.
+                    prompt = attempt(partial(self._about, part.text))
+                    (slot,) = self._sealed.ask([prompt])
+                    self._keep(part, slot)
+                    done(1)
 
-        def kept(slots: list[Slot]) -> None:
-            self._keep(part, slots[0])
-            done(1)
+            self._sealed.pool.map([partial(read, part) for part in pending])
 
-        async def awaiting() -> None:
-            slots: list[Slot] = []
-            # Out of a task, Ctrl-C would take the task's frames along.
-            with suppress(KeyboardInterrupt):
-                slots = await model.aanswer([self._about(part)])
-            if not slots:
-                raise Interrupted
-            kept(slots)
+    def _about(self, records: str) -> PromptValue:
+        """Return the prompt about one unit's records."""
+        value: PromptValue = self._prompt.format_prompt(
+            columns=self._card.lines, records=records
+        )
+        return value
 
-        return Do(lambda: kept(model.answer([self._about(part)])), awaiting)
+    def _try_out(self) -> None:
+        """Ask the model for the card of no records, in sight of every observer."""
+        failure = ""
+        for _ in range(_TRIALS):
+            failure = _failure(self._model, self._about(_NO_RECORDS))
+            if not failure:
+                return
+        raise PublicCallError(
+            f"The model failed on the card alone ({failure}). No record was read. Call "
+            "the model by itself, model.invoke('Hello'), to see what is wrong."
+        )
 
-    def _about(self, part: Part) -> PromptValue | None:
-        # A template that fails on one text fails its unit alone.
-        return attempt(lambda: self._asking.about(part.text))
+    def _digest(self) -> str:
+        """Return a digest of what decides how a text is read, as far as it is known."""
+        base, bound = unwrap(self._model)
+        named = [getattr(base, name, None) for name in ("model_name", "model")]
+        plain = (str, int, float, bool)
+        return file_format.digest(
+            {
+                "schema": self.schema.describe(),
+                "prompt": self._about("").to_string(),
+                "model": [type(base).__name__, *map(str, filter(None, named))],
+                "bound": {k: v for k, v in bound.items() if isinstance(v, plain)},
+            }
+        )
 
     def _keep(self, part: Part, slot: Slot) -> None:
         if slot.failed:
@@ -308,9 +351,6 @@ class TextRows(NamedRows, Frozen):
         row = attempt(lambda: read_reply(slot.text or "", self._card)) or {}
         unknowns = self._card.unknowns
         told = {name: value for name, value in row.items() if value != unknowns[name]}
-        named = attempt(lambda: read_named(slot.text or "", self._card))
-        if named:
-            told[NAMED] = named
         self._readings.keep(self._tag(part), told)
 
     def _pending(self) -> Iterator[Part]:
@@ -319,19 +359,43 @@ class TextRows(NamedRows, Frozen):
                 if self._tag(part) not in self._readings:
                     yield part
 
-    def _rows(self) -> list[tuple[dict[str, Any], Names]]:
+    def _rows(self) -> list[dict[str, Any]]:
         unknowns, nones = self._card.unknowns, self._card.nones
-        rows: list[tuple[dict[str, Any], Names]] = []
-        for unit in self._units.value:
-            told = [self._readings.told(self._tag(part)) for part in unit]
-            named = {
-                name: [
-                    one for part in told for one in part.get(NAMED, {}).get(name, ())
-                ]
-                for name in self._card.opened
-            }
-            rows.append(({**unknowns, **merged(told, nones)}, named))
-        return rows
+        tell, tag = self._readings.told, self._tag
+        return [
+            {**unknowns, **merged([tell(tag(part)) for part in unit], nones)}
+            for unit in self._units.value
+        ]
 
     def _tag(self, part: Part) -> str:
         return part.tag(self._readings.digest)
+
+
+def _template(prompt: Any) -> BasePromptTemplate[Any]:
+    given = READING_PROMPT if prompt is None else prompt
+    if isinstance(given, str):
+        try:
+            given = ChatPromptTemplate.from_template(given)
+        except ValueError:
+            given = None
+    names = set(getattr(given, "input_variables", ()))
+    if not isinstance(given, BasePromptTemplate) or names != {"columns", "records"}:
+        raise InvalidParameterError(
+            "prompt must be a text or a prompt template with the variables {columns} "
+            "and {records}, and no other. Write other braces twice."
+        )
+    return given
+
+
+def _failure(model: Any, prompt: PromptValue) -> str:
+    """Return the kind of error that a call ends with; empty where it answers."""
+    try:
+        model.invoke(prompt)
+    except Exception as error:  # noqa: BLE001 - whatever a client raises
+        return type(error).__name__
+    return ""
+
+
+def _tokens(text: Any) -> int:
+    said = text.to_string() if isinstance(text, PromptValue) else str(text)
+    return math.ceil(len(said) / _CHARACTERS)

@@ -26,11 +26,8 @@ from langchain_dpicl.common.files import strict_json
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.fields import CategoryField
 
 KIND = "private readings"
-NAMED = ""
-"""Beside the columns' names, none of which is blank: what open columns name."""
 
 _MARK = "private"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -123,26 +120,13 @@ class Readings:
     def _fits(self, told: Mapping[str, Any]) -> bool:
         fields = {field.column.name: field for field in self._card.fields}
         for name, value in told.items():
-            if name == NAMED:
-                if not _are_names(value, self._card.opened):
-                    return False
-                continue
             field = fields.get(name)
-            if isinstance(field, CategoryField):
+            if field is not None and field.labels:
                 if value not in field.labels:
                     return False
             elif field is None or not isinstance(value, int | float):
                 return False
         return True
-
-
-def _are_names(value: Any, opened: Mapping[str, Any]) -> bool:
-    return isinstance(value, dict) and all(
-        column in opened
-        and isinstance(names, list)
-        and all(isinstance(name, str) for name in names)
-        for column, names in value.items()
-    )
 
 
 def private_path(path: Any) -> Path:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 import threading
 import warnings
 from contextlib import nullcontext, suppress
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,21 +16,13 @@ from support.tiny_models import CONTEXT, SPARE_IDS, tiny_model, tiny_tokenizer
 
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
-from langchain_dpicl.few_shot.models.huggingface.passes import ForwardPasses
+from langchain_dpicl.few_shot.models.transformers import TransformersNextToken
 
 PROMPT = TokenPrompt("Lisinopril gave a dry cough. Answer:", (70, 80))
 OTHER = TokenPrompt("a skin rash. Answer:")
 LONGEST = TokenPrompt("x", (70,) * (CONTEXT - 1))
 TOO_LONG = TokenPrompt("x", (70,) * CONTEXT)
 EMPTY = TokenPrompt("")
-
-ELSEWHERE = """
-import sys
-from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
-print([name for name in ("torch", "transformers") if name in sys.modules])
-print(TransformersNextToken.from_pretrained(sys.argv[1], revision="v2").name)
-"""
 
 
 @cache
@@ -105,7 +94,7 @@ def test_a_prompt_that_can_not_be_asked_is_none() -> None:
     found = asked.log_probabilities(prompts, [None] * 5)
     assert [one is None for one in found] == [True, False, True, True, False]
     for public in (TOO_LONG, EMPTY, strange):
-        with pytest.raises(InvalidParameterError, match="public prompt"):
+        with pytest.raises((InvalidParameterError, PublicCallError)):
             asked.top_tokens([public], 1)
 
 
@@ -113,7 +102,7 @@ def test_a_prompt_that_can_not_be_asked_is_none() -> None:
 def test_what_is_not_a_number_is_none(what: str) -> None:
     model = own_model()
     asked = asked_model(model)
-    bad = len(asked._tokens.ids(OTHER))
+    bad = len(tiny_tokenizer()(OTHER.text)["input_ids"])
 
     def spoil(_module: Any, given: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         # Only where the other prompt ends.
@@ -156,21 +145,14 @@ def test_a_warning_is_not_told_as_a_failure_of_the_model() -> None:
         asked.top_tokens([PROMPT], 1)
 
 
-def test_equal_prompts_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = []
-    right = ForwardPasses.logits
-
-    def watched(self: ForwardPasses, row: Any, **options: Any) -> Any:
-        rows.append(row)
-        return right(self, row, **options)
-
-    asked = asked_model()
-    monkeypatch.setattr(ForwardPasses, "logits", watched)
+def test_equal_prompts_are_computed_once() -> None:
+    model, passes = own_model(), []
+    asked = asked_model(model)
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
     tokens = [np.array([3]), None, np.array([4])]
     found = asked.log_probabilities([PROMPT, OTHER, PROMPT], tokens)
-    assert len(rows) == 2
+    assert len(passes) == 2
     assert [len(one) for one in found] == [1, asked.vocabulary_size, 1]
-    assert found[0] is not found[2]
 
 
 def test_only_the_last_position_has_logits() -> None:
@@ -181,10 +163,6 @@ def test_only_the_last_position_has_logits() -> None:
     )
     asked_model(model).log_probabilities([PROMPT, OTHER], [None] * 2)
     assert shapes[-2:] == [(1, 1)] * 2
-    # Another thread's own use of the model is left alone.
-    ids = tiny_tokenizer()(PROMPT.text, return_tensors="pt")
-    model(**ids)
-    assert shapes[-1] == tuple(ids["input_ids"].shape)
 
 
 def test_a_model_in_training_mode_is_put_into_evaluation_mode() -> None:
@@ -206,8 +184,14 @@ def test_a_bos_token_comes_first_and_nothing_comes_after() -> None:
         special_tokens=[("<|system|>", bos), ("<|end|>", end)],
     )
     asked = TransformersNextToken(shared_model(), tokenizer)
-    text = tuple(tiny_tokenizer()(OTHER.text)["input_ids"])
-    assert asked._tokens.ids(TokenPrompt(OTHER.text, (7,))) == (bos, *text, 7)
+    text, rows = tiny_tokenizer()(OTHER.text)["input_ids"], []
+    watch = shared_model().register_forward_pre_hook(
+        lambda _module, _given, kwargs: rows.append(kwargs["input_ids"].tolist()),
+        with_kwargs=True,
+    )
+    asked.log_probabilities([TokenPrompt(OTHER.text, (7,))], [None])
+    watch.remove()
+    assert rows == [[[bos, *text, 7]]]
     assert asked.log_probabilities([EMPTY], [None])[0] is not None
 
 
@@ -225,9 +209,7 @@ def test_end_tokens_and_spelling() -> None:
 
 def test_wrong_calls() -> None:
     asked = asked_model()
-    with pytest.raises(InvalidParameterError, match="Each prompt"):
-        asked.log_probabilities([PROMPT], [])
-    for wrong in ([asked.vocabulary_size], [-1], [0.5], [[1]]):
+    for wrong in ([asked.vocabulary_size], [-1]):
         with pytest.raises(InvalidParameterError, match="none of the model's"):
             asked.log_probabilities([PROMPT], [np.array(wrong)])
     with pytest.raises(InvalidParameterError, match="k must be"):
@@ -259,44 +241,6 @@ def test_a_name_has_the_revision_that_is_stated() -> None:
             shared_model(), tiny_tokenizer(), name=name, revision="v2"
         )
         assert asked.name == expected
-
-
-@pytest.mark.parametrize("way", ["revision", "model_kwargs"])
-def test_the_revision_that_is_loaded_is_the_one_named(
-    way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import transformers
-
-    loaded = []
-
-    def loader(made: Any) -> Any:
-        def load(_name: str, **options: Any) -> Any:
-            loaded.append(options)
-            return made
-
-        return SimpleNamespace(from_pretrained=load)
-
-    tokenizer, model = loader(tiny_tokenizer()), loader(shared_model())
-    monkeypatch.setattr(transformers, "AutoTokenizer", tokenizer)
-    monkeypatch.setattr(transformers, "AutoModelForCausalLM", model)
-    given: Any = {"revision": "0a1b"}
-    asked = TransformersNextToken.from_pretrained(
-        "some/model", **(given if way == "revision" else {way: given})
-    )
-    assert loaded == [given, given]
-    assert asked.name == "llama@0a1b"
-
-
-def test_another_process_names_it_the_same_and_loads_torch_late(tmp_path: Path) -> None:
-    own_model().save_pretrained(tmp_path / "some-model")
-    tiny_tokenizer().save_pretrained(tmp_path / "some-model")
-    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "some-model")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]", "some-model@v2"]
-    here = TransformersNextToken.from_pretrained(str(tmp_path / "some-model"))
-    assert here.name == "some-model"
-    said = here.log_probabilities([PROMPT], [None])[0]
-    assert np.array_equal(said, asked_model().log_probabilities([PROMPT], [None])[0])
 
 
 def meetings(asked: TransformersNextToken, model: Any, patience: float) -> int:
@@ -334,19 +278,3 @@ def test_threads_that_take_no_turns_are_seen() -> None:
     asked = asked_model(model)
     asked._lock = nullcontext()
     assert meetings(asked, model, patience=30.0) == 2
-
-
-def test_loading_without_transformers_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ImportError, match=r"pip install torch"):
-        TransformersNextToken.from_pretrained("some-model")
-
-
-async def test_asynchronous_calls_say_the_same() -> None:
-    asked = asked_model()
-    top = await asked.atop_tokens([PROMPT], 3)
-    assert top[0].tolist() == asked.top_tokens([PROMPT], 3)[0].tolist()
-    said = await asked.alog_probabilities([PROMPT], top)
-    assert said[0].shape == (3,)

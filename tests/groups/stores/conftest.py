@@ -1,4 +1,4 @@
-"""The server that PGVectorStores are tested on."""
+"""The server that tables of records are searched on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from support.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
-def vectors() -> Iterator[VectorServer]:
-    server = PostgresServer()
-    made = VectorServer(server)
+def server() -> Iterator[VectorServer]:
+    postgres = PostgresServer()
+    made = VectorServer(postgres)
     yield made
     made.close()
-    server.close()
+    postgres.close()

@@ -40,7 +40,7 @@ SHOWN = {
         "refused: Not answered",
     ],
     "private_tables.py": [
-        "Every column is known to",
+        "Each count is known to",
         "The age is 5",
         "-> comes back",
         "6000 report(s) at epsilon 6",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
-from numpy.typing import NDArray
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.groups import RetrievedGroups
-from langchain_dpicl.groups.search import FoundUnits
 from langchain_dpicl.ledger.book import Transaction
 from langchain_dpicl.ledger.units import collect
 from support.audit.two_worlds import World
@@ -50,29 +48,28 @@ class BrokenWorld(World):
         return lambda unit_ids: {unit for unit in unit_ids if can_pay(unit)}
 
 
-def best_scores(found: FoundUnits) -> NDArray[np.float64]:
-    """Return the best score of each eligible unit."""
-    scores = []
-    for hits in found.hits:
-        best = np.full(len(hits.shard.unit_ids), -np.inf)
-        np.maximum.at(best, hits.shard.units[hits.rows], hits.scores)
-        scores.append(best[hits.units])
-    return np.concatenate(scores)
+def best_scores(source: RetrievedGroups, prepared: Any) -> dict[str, float]:
+    """Return the best score of each unit."""
+    scores: dict[str, float] = {}
+    for shard in source._index.shards:
+        for unit, row in zip(shard.row_units(), shard.vectors, strict=True):
+            score = float(row @ prepared.vector[0])
+            scores[unit] = max(score, scores.get(unit, -2.0))
+    return scores
 
 
 class ChargesTheTop(BrokenWorld):
     """(1) The k best of all solvent units are retrieved, and they alone are charged."""
 
     def draw(self, source: RetrievedGroups, prepared: Any, paid: Paid) -> Slots:
-        found = source._index.eligible(prepared.vector, -1.0)
-        unit_ids = found.unit_ids(np.arange(found.count))
-        could, order = self.solvent(paid)(unit_ids), np.argsort(-best_scores(found))
-        best = [place for place in order if unit_ids[place] in could]
-        top = np.array(best[: self.setting.n_groups], np.int64)
-        asked = found.unit_ids(top)
+        scores = best_scores(source, prepared)
+        could = self.solvent(paid)(scores)
+        best = sorted(could, key=lambda unit: (-scores[unit], unit))
+        asked = best[: self.setting.n_groups]
         assert self.till(paid)(asked) == {*asked}
-        n = self.setting.docs_per_group
-        each = [found.by_shard(top[i : i + 1], n) for i in range(len(top))]
+        terms = prepared.terms.model_copy(update={"score_threshold": -1.0})
+        everybody = replace(prepared, terms=terms)
+        each = [source._index.search(everybody, {unit}) for unit in asked]
         return [slot for slots in each for slot in slots if slot]
 
 

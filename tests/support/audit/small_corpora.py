@@ -10,9 +10,8 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from langchain_dpicl.groups.index import ShardIndex
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
-from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.release.flow import result
 
 SALT = bytes(range(32))
 X = "x"
@@ -91,7 +90,5 @@ def built_index(units: tuple[Unit, ...], n_groups: int) -> ShardIndex:
     taken, unit_ids = take_documents(documents, "unit")
     vectors = np.empty((0, _QUESTIONS + _PADS), np.float32)
     if taken:
-        vectors = result(embed_documents(EMBEDDING, taken, unit_ids, progress=False))
-    return ShardIndex.from_vectors(
-        vectors, taken, unit_ids, n_shards=n_groups, salt=SALT
-    )
+        vectors = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
+    return ShardIndex.of(vectors, taken, unit_ids, n_shards=n_groups, salt=SALT)

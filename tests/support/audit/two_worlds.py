@@ -31,8 +31,8 @@ from langchain_dpicl.accounting import Charge, Event, Exponential, Failure, Gaus
 from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import DPError
-from langchain_dpicl.groups import RetrievedGroups
-from langchain_dpicl.groups.records import EmbeddedRecords
+from langchain_dpicl.groups import RetrievedGroups, charging_units
+from langchain_dpicl.groups.records import Records
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms import voting
@@ -237,19 +237,21 @@ class World:
     def source(self, query: Query) -> RetrievedGroups:
         """Return the groups of this corpus for a query's threshold."""
         setting = self.setting
+        return self._groups(setting.docs_per_group, query.threshold)
+
+    def _groups(self, docs_per_group: int, threshold: float) -> RetrievedGroups:
         terms = RetrievalTerms(
-            "unit",
-            setting.n_groups,
-            setting.docs_per_group,
-            query.threshold,
-        ).check()
-        records = EmbeddedRecords("unit", EMBEDDING, self.index)
-        return RetrievedGroups(terms, records)
+            unit_key="unit",
+            n_groups=self.setting.n_groups,
+            docs_per_group=docs_per_group,
+            score_threshold=threshold,
+        )
+        return RetrievedGroups(terms, Records(terms, EMBEDDING, self.index))
 
     def charge(self, query: Query, source: RetrievedGroups, shape: Charge) -> Paid:
         """Charge as a chain does."""
         return self.budgets[query.account].buy(
-            shape, unit_key=source.unit_key, charges_units=source.charges_units
+            shape, unit_key=source.unit_key, charges_units=charging_units(source)
         )
 
     def draw(
@@ -268,10 +270,7 @@ class World:
         unit = self.units.get(change.name)
         if unit is None:
             return
-        source = RetrievedGroups(
-            RetrievalTerms("unit", self.setting.n_groups, 1, 0.0),
-            EmbeddedRecords("unit", EMBEDDING, self.index),
-        )
+        source = self._groups(1, 0.0)
         self.deleted[unit.name] += 1
         if self.deleted[unit.name] % 2:
             source.delete_unit(unit.name)

@@ -41,7 +41,10 @@ def decode(tokens: Sequence[int]) -> str:
 class Letters:
     """The server's tokenizer, as a user may hold it."""
 
-    vocabulary_size = SIZE
+    eos_token_id = END
+
+    def __len__(self) -> int:
+        return SIZE
 
     def encode(self, text: str) -> list[int]:
         return encode(text)
@@ -62,10 +65,8 @@ class TokenServer:
     """A server; every field makes it different from vLLM.
 
     Attributes:
-        owner: Whose the models are, by its own account; None: there is no such list.
         marks: Whether it names tokens by their ids when it is asked to.
         strict: Whether it refuses arguments that it does not know.
-        tokenizes: Whether it has `/tokenize` and `/detokenize`.
         names: Whether it tells the figures of tokens that are named by id.
         most: Tokens that it tells at most.
         capped: Whether it tells fewer than asked for, and does not refuse.
@@ -74,10 +75,8 @@ class TokenServer:
         edit: Changes a choice before it is sent; gets the prompt's tokens too.
     """
 
-    owner: str | None = "vllm"
     marks: bool = True
     strict: bool = False
-    tokenizes: bool = True
     names: bool = True
     most: int = SIZE
     capped: bool = False
@@ -91,15 +90,9 @@ class TokenServer:
         if exchange.headers.get("authorization") != f"Bearer {KEY}":
             return refusal(401)
         body, path = exchange.body, exchange.path
-        if path == "/v1/models" and self.owner is not None:
-            return Answer.of({"data": [{"id": MODEL, "owned_by": self.owner}]})
         if path == "/v1/completions" and body["model"] == MODEL:
             return self._complete(body)
-        if not self.tokenizes or path not in {"/tokenize", "/detokenize"}:
-            return refusal(404)
-        if path == "/tokenize":
-            return Answer.of({"tokens": encode(body["prompt"])})
-        return Answer.of({"prompt": decode(body["tokens"])})
+        return refusal(404)
 
     def _complete(self, body: dict[str, Any]) -> Answer:
         prompts = body["prompt"]
@@ -125,19 +118,14 @@ class TokenServer:
         self, ids: list[int], body: dict[str, Any], wanted: int, index: int
     ) -> dict[str, Any]:
         found = log_probs(ids)
-        allowed = body.get("allowed_token_ids") or list(range(SIZE))
-        drawn = allowed[self.draw(found[allowed])]
+        drawn = self.draw(found)
         marked = self.marks and bool(body.get("return_tokens_as_token_ids"))
         named = body.get("logprob_token_ids") if self.names else None
         top = named or np.argsort(-found, kind="stable")[:wanted].tolist()
-        ended = drawn == END
         said = [self._name(drawn, marked=marked)]
-        if not ended and (body.get("max_tokens") or 1) > 1:
-            said *= 2
         choice: dict[str, Any] = {
             "index": index,
             "text": decode([drawn]),
-            "finish_reason": "stop" if ended else "length",
         }
         if body.get("logprobs") is not None and not self.silent:
             reported = {
@@ -146,8 +134,8 @@ class TokenServer:
             }
             choice["logprobs"] = {
                 "tokens": said,
-                "token_logprobs": [float(found[drawn])] * len(said),
-                "top_logprobs": [reported] * len(said),
+                "token_logprobs": [float(found[drawn])],
+                "top_logprobs": [reported],
             }
         if body.get("return_token_ids"):
             choice["prompt_token_ids"] = ids

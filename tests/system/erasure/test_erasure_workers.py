@@ -16,7 +16,7 @@ from support.nursery import DEADLINE_SECONDS, Nursery
 from langchain_dpicl import ErasureCertificate, RetrievedGroups, erase
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.saved import read_revision
 from langchain_dpicl.ledger import Ledger
 
 SIGKILLED = -9
@@ -97,7 +97,7 @@ def test_a_dead_writer_leaves_one_whole_revision(
         pid = nursery.start("stop_at", **arguments)
         assert nursery.wait(pid) == SIGKILLED, what
         groups = RetrievedGroups.load(path, WordEmbedding())
-        revision = storage.read_revision(path)
+        revision = read_revision(path)
         is_new = points[:point].count("after replace") + (what == "after replace") > 0
         assert revision.number == 1 + is_new, f"another revision {what}"
         assert groups.n_units == units - (is_new and work == "erase"), what

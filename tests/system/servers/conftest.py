@@ -19,12 +19,13 @@ from support.fakes import notes
 from support.servers.provider_clients import client_of
 from support.servers.recording_proxy import RecordingProxy
 from support.servers.scripted_provider import scripted_provider
+from support.servers.scripted_tokens import Letters
 from support.servers.vllm_server import LAST_LINES, VLLMServer
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.few_shot.models.openai.compatible import OpenAICompatibleNextToken
+from langchain_dpicl.few_shot import OpenAICompatibleNextToken
 from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.sealed import SealedModel
 
 Make = Callable[..., Any]
 
@@ -58,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(autouse=True)
 def not_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains don't ask whether the model is there: calls are counted here."""
-    monkeypatch.setattr(PublicModel, "has_answered", True)
+    monkeypatch.setattr(SealedModel, "is_probed", True)
 
 
 @pytest.fixture(scope="session")
@@ -133,7 +134,8 @@ async def next_token() -> AsyncIterator[Make]:
         ) -> tuple[OpenAICompatibleNextToken, RecordingProxy]:
             proxy = stack.enter_context(RecordingProxy(server))
             client = client_of(stack, OpenAI, proxy.url, llm or {})
-            return OpenAICompatibleNextToken(client, **changes), proxy
+            tokenizer = changes.pop("tokenizer", None) or Letters()
+            return OpenAICompatibleNextToken(client, tokenizer, **changes), proxy
 
         yield make
 

@@ -98,7 +98,9 @@ async def test_sentences_in_and_a_sentence_out(
 ) -> None:
     proxy.rule = knowing("I don't know.", SENTENCE, "A skin rash.")
     model = make_model(kind, **saying(SENTENCE))
-    chain = DPChain(groups=few_groups, model=model, parser=parser, budget=rich(2))
+    chain = DPChain(
+        groups=few_groups, model=model, parser=parser, budget=rich(2), cache=False
+    )
     answers = [chain.invoke(QUESTION)]
     proxy.rule = knowing("I don't know.", SENTENCE, "A skin rash.")
     answers.append(await chain.ainvoke(QUESTION))
@@ -121,7 +123,11 @@ async def test_no_record_is_in_anything_but_a_group_prompt(
     proxy.rule = knowing("I don't know.")
     model = make_model(kind, **saying(SENTENCE))
     chain = DPChain(
-        groups=few_groups, model=model, parser=KSAPTROutputParser(k=2), budget=rich(2)
+        groups=few_groups,
+        model=model,
+        parser=KSAPTROutputParser(k=2),
+        budget=rich(2),
+        cache=False,
     )
     chain.invoke(QUESTION)
     await chain.ainvoke(QUESTION)
@@ -152,7 +158,11 @@ async def test_the_wording_arrives_in_pieces(
     proxy.rule = knowing("I don't know.")
     model = make_model(kind, **saying(SENTENCE))
     chain = DPChain(
-        groups=few_groups, model=model, parser=KSAPTROutputParser(k=2), budget=rich(2)
+        groups=few_groups,
+        model=model,
+        parser=KSAPTROutputParser(k=2),
+        budget=rich(2),
+        cache=False,
     )
     for pieces in (
         [str(chunk.content) for chunk in chain.stream(QUESTION)],
@@ -180,6 +190,7 @@ async def test_bound_arguments_reach_every_group_call(
         model=model.bind(**saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
+        cache=False,
     )
     # Of two candidates one votes: `n` must not give a group two votes.
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
@@ -218,6 +229,7 @@ async def test_the_rate_limiter_is_asked_for_every_group_call(
         model=model,
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
+        cache=False,
     )
     chain.invoke(QUESTION)
     await chain.ainvoke(QUESTION)
@@ -236,6 +248,7 @@ async def test_no_more_requests_are_in_flight_than_allowed(
         model=make_model(**saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
+        cache=False,
         max_concurrency=limit,
     )
     chain.invoke(QUESTION)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from support.embedding_fakes import INNER, POISON, unit_of
 from support.servers.recording_proxy import Answer, Exchange, RecordingProxy
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.parsers.answer_vectors import answer_vectors
-from langchain_dpicl.release.flow import aresult, result
+from langchain_dpicl.embedding_calls import each_call
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -30,7 +29,6 @@ NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """All of this is plain HTTP, and certificates take as long to read as a test."""
 
 ANSWERS = [f"unit-{i} had a dry cough {'often ' * (i % 5)}" for i in range(24)]
-every_way = pytest.mark.parametrize("way", ["sync", "async"])
 
 
 class Letters:
@@ -67,18 +65,14 @@ class EmbeddingServer:
 
 
 @pytest.fixture
-async def make() -> AsyncIterator[Callable[..., OpenAIEmbeddings]]:
+def make() -> Iterator[Callable[..., OpenAIEmbeddings]]:
     """Make a client of a server: `make(EmbeddingServer())`."""
-    async with contextlib.AsyncExitStack() as stack:
+    with contextlib.ExitStack() as stack:
 
         def made(server: EmbeddingServer, **changes: Any) -> OpenAIEmbeddings:
             proxy = stack.enter_context(RecordingProxy(server))
             sync = openai.DefaultHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
             stack.callback(sync.close)
-            client = openai.DefaultAsyncHttpxClient(
-                trust_env=False, verify=NO_CERTIFICATES
-            )
-            stack.push_async_callback(client.aclose)
             terms: dict[str, Any] = {
                 "model": "m",
                 "api_key": "key",
@@ -86,17 +80,10 @@ async def make() -> AsyncIterator[Callable[..., OpenAIEmbeddings]]:
                 "max_retries": 0,
                 "check_embedding_ctx_length": False,
                 "http_client": sync,
-                "http_async_client": client,
             }
             return OpenAIEmbeddings(**{**terms, **changes})
 
         yield made
-
-
-async def vectors(way: str, embedding: Any, texts: list[str]) -> Any:
-    if way == "async":
-        return await aresult(answer_vectors(embedding, texts, len(texts), 64))
-    return result(answer_vectors(embedding, texts, len(texts), 64))
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -123,31 +110,22 @@ def test_a_request_holds_one_units_texts(
         assert all(len(set(map(unit_of, one))) == 1 for one in server.requests)
 
 
-@every_way
 @pytest.mark.parametrize("fault", ["none", "reordered", "repeated"])
 @pytest.mark.parametrize("said", ["A rash.", "A long story. " * 50, POISON])
-async def test_no_answer_gets_another_ones_vector(
-    way: str, fault: str, said: str, make: Any
-) -> None:
+def test_no_answer_gets_another_ones_vector(fault: str, said: str, make: Any) -> None:
+    calls = [[text] for text in (*ANSWERS[:9], said, *ANSWERS[9:])]
     embedding = make(EmbeddingServer(fault))
-    found = await vectors(way, embedding, [*ANSWERS[:9], said, *ANSWERS[9:]])
+    found = each_call(embedding, calls, lambda vectors, _: vectors[0], alone=True)
     assert (found.pop(9) is None) is (said == POISON)
     wanted = INNER.embed_documents(ANSWERS)
     assert np.allclose(found, wanted, atol=1e-7)
 
 
-@every_way
 @pytest.mark.parametrize("fault", ["reordered", "repeated"])
-async def test_twin_in_batches_they_do(way: str, fault: str, make: Any) -> None:
+def test_twin_in_batches_they_do(fault: str, make: Any) -> None:
     embedding = make(EmbeddingServer(fault))
-
-    async def together(texts: list[str]) -> Any:
-        if way == "async":
-            return await embedding.aembed_documents(texts)
-        return embedding.embed_documents(texts)
-
-    without = await together(ANSWERS)
+    without = embedding.embed_documents(ANSWERS)
     said = "A long story. " * 50
-    found = await together([*ANSWERS[:9], said, *ANSWERS[9:]])
+    found = embedding.embed_documents([*ANSWERS[:9], said, *ANSWERS[9:]])
     del found[9]
     assert not np.array_equal(found, without)

@@ -20,10 +20,9 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
+    threads,
 )
-from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.sealed.model_loop import THREAD, model_loop
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -39,7 +38,9 @@ def chain_of(
 ) -> tuple[DPChain, PrivacyBudgetHandler]:
     budget = rich(queries)
     parts: dict[str, Any] = {"parser": VoteOutputParser(labels=LABELS), **changes}
-    return DPChain(groups=groups, model=model, budget=budget, **parts), budget
+    return DPChain(
+        groups=groups, model=model, budget=budget, **{"cache": False, **parts}
+    ), budget
 
 
 def first_tries(count: int, fault: Any) -> Callable[[Exchange], Any]:
@@ -58,10 +59,9 @@ def first_tries(count: int, fault: Any) -> Callable[[Exchange], Any]:
 
 
 def nobody_is_left() -> bool:
-    """Whether no thread of a query is left, and no task but the test's own."""
-    threads = {t.name for t in threading.enumerate() if "dpicl" in t.name} - {THREAD}
-    tasks = asyncio.all_tasks() | asyncio.all_tasks(model_loop().loop)
-    return not threads and tasks == {asyncio.current_task()}
+    """Whether no call of a query is left, and no task but the test's own."""
+    work = sum(pool.unfinished for pool in threads._pools)
+    return not work and asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def until(condition: Callable[[], bool], query: Any = None) -> None:
@@ -192,7 +192,7 @@ async def test_a_provider_that_refuses_the_question_costs_nothing(
     kind: Any,
     wrong: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(PublicModel, "has_answered", False)
+    monkeypatch.undo()
     model = make_model(kind, **wrong)
     chain, budget = chain_of(few_groups, model, parser=KSAPTROutputParser(k=2))
     with pytest.raises(PublicCallError, match="question alone") as failed:
@@ -204,27 +204,19 @@ async def test_a_provider_that_refuses_the_question_costs_nothing(
     assert not any(is_private(exchange.text) for exchange in proxy.exchanges)
 
 
-async def test_a_first_question_longer_than_the_context_costs_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_question_that_no_model_can_read_costs_nothing(
     proxy: RecordingProxy,
     make_model: Make,
     few_groups: RetrievedGroups,
 ) -> None:
-    monkeypatch.setattr(PublicModel, "has_answered", False)
     question, parser = "x" * 100_000, KSAPTROutputParser(k=2)
-    chain, _ = chain_of(few_groups, make_model(), parser=parser)
-    with pytest.raises(InvalidParameterError, match="max_question_chars"):
+    chain, budget = chain_of(few_groups, make_model(), parser=parser)
+    with pytest.raises(InvalidParameterError, match="20000"):
         chain.invoke(question)
-    assert not proxy.exchanges
-    chain, budget = chain_of(
-        few_groups, make_model(), parser=parser, max_question_chars=None
-    )
-    with pytest.raises(PublicCallError, match="question alone"):
-        chain.invoke(question)
-    with pytest.raises(PublicCallError, match="question alone"):
+    with pytest.raises(InvalidParameterError, match="20000"):
         await chain.ainvoke(question)
     assert budget.spent().queries == 0
-    assert len(proxy.exchanges) == 2
+    assert not proxy.exchanges
 
 
 async def test_a_server_that_dies_in_the_middle_is_paid_for_and_gives_nothing_away(
@@ -255,43 +247,43 @@ async def test_a_server_that_dies_in_the_middle_is_paid_for_and_gives_nothing_aw
     await until(nobody_is_left)
 
 
-async def test_a_cancelled_query_hangs_up_and_stays_charged(
+async def test_a_cancelled_query_ends_its_calls_and_stays_charged(
     proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
 ) -> None:
-    never = threading.Event()
-    proxy.rule = lambda _exchange: Hold(never)
-    chain, budget = chain_of(few_groups, make_model(**saying("cough")))
+    go_on = threading.Event()
+    proxy.rule = lambda _exchange: Hold(go_on)
+    chain, budget = chain_of(few_groups, make_model(**saying("cough")), cache=True)
     query = asyncio.ensure_future(chain.ainvoke(QUESTION))
     await until(lambda: proxy.in_flight == GROUPS, query)
     query.cancel()
     with pytest.raises(asyncio.CancelledError):
         await query
     assert budget.spent().queries == 1
+    go_on.set()
     await until(nobody_is_left)
-    await until(lambda: not proxy.in_flight)
-    assert all(exchange.disconnected for exchange in proxy.exchanges)
+    # Its draw is stored: asked again, it is given again.
+    answer = await chain.ainvoke(QUESTION)
+    assert answer.content == "cough"
+    assert record(answer)["status"] == "cached"
+    assert len(proxy.exchanges) == GROUPS
+    assert budget.spent().queries == 1
 
 
-async def test_who_stops_listening_to_the_wording_has_hung_up(
+async def test_who_stops_listening_to_the_wording_keeps_the_words(
     proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
 ) -> None:
-    never = threading.Event()
+    go_on = threading.Event()
 
     def rule(exchange: Exchange) -> Any:
-        if "suggestions" in exchange.text:
-            return Hold(never)
-        if is_private(exchange.text):
-            return None
-        return Answer.of({"error": {"message": "not asked for"}}, 500)
+        return Hold(go_on) if "suggestions" in exchange.text else None
 
     proxy.rule = rule
     parser = KSAPTROutputParser(k=2, drop_public_words=False)
     model = make_model(**saying("They had a dry cough."))
-    chain, budget = chain_of(few_groups, model, parser=parser)
+    chain, budget = chain_of(few_groups, model, parser=parser, cache=True)
 
     async def listen() -> None:
         async for piece in chain.astream(QUESTION):
-            # Chunks without text may tell how far it is.
             assert not piece.content
 
     listening = asyncio.ensure_future(listen())
@@ -301,7 +293,7 @@ async def test_who_stops_listening_to_the_wording_has_hung_up(
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
-    assert budget.spent().queries == 1
-    await until(lambda: not proxy.in_flight)
-    assert proxy.exchanges[-1].disconnected
+    go_on.set()
     await until(nobody_is_left)
+    assert record(await chain.ainvoke(QUESTION))["status"] == "cached"
+    assert budget.spent().queries == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.few_shot_fakes import budget_of, generator_of, records_of
-from support.servers.scripted_tokens import Letters, TokenServer
+from support.servers.scripted_tokens import TokenServer
 
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 
@@ -19,7 +19,6 @@ TERMS: dict[str, Any] = {
     "records_per_group": 1,
     "max_tokens": 3,
     "top_k_public": 10,
-    "noise_multiplier": 1.5,
 }
 
 
@@ -63,11 +62,8 @@ async def test_a_server_that_is_gone_stops_it_and_it_goes_on(next_token: Make) -
     assert budget.spent().queries == 1
 
 
-@pytest.mark.parametrize("tokenizer", [None, Letters()])
-async def test_a_server_is_not_asked_for_all_tokens(
-    next_token: Make, tokenizer: Any
-) -> None:
-    model, proxy = next_token(TokenServer(), tokenizer=tokenizer)
+async def test_a_server_is_not_asked_for_all_tokens(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer())
     budget = budget_of(epsilon=50)
     terms = {**TERMS, "n_groups": 28, "budget": budget, "top_k_public": None}
     with pytest.raises(InvalidParameterError, match="top_k_public"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +13,15 @@ from support.servers.scripted_tokens import (
     END,
     LONGEST,
     SIZE,
-    Letters,
     TokenServer,
     encode,
     log_probs,
-    refusal,
 )
 
 from langchain_dpicl.errors import PublicCallError
+from langchain_dpicl.few_shot.models import vllm
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.openai import questions
-from langchain_dpicl.few_shot.models.openai.replies import ROUNDING
+from langchain_dpicl.few_shot.models.vllm import ROUNDING
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -68,34 +65,23 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
-@pytest.mark.parametrize("local", [True, False], ids=["tokenizer", "server-cuts"])
-async def test_figures_are_exact_where_the_server_tells_them(
-    next_token: Make, server: TokenServer, local: bool
+def test_figures_are_those_that_the_server_tells(
+    next_token: Make, server: TokenServer
 ) -> None:
-    model, _ = next_token(
-        server,
-        tokenizer=Letters() if local else None,
-        end_tokens=[END],
-        top_logprobs=SIZE,
-    )
+    model, _ = next_token(server)
     for prompts in (PROMPTS, GROWN, [*PROMPTS, *GROWN]):
         top = model.top_tokens(prompts, 5)
-        assert [found.tolist() for found in top] == [likeliest(p, 5) for p in prompts]
-        tokens = np.array([3, 99, 0, 127])
-        expected = [exact(p)[tokens] for p in prompts]
-        wanted = [tokens] * len(prompts)
-        assert same(model.log_probabilities(prompts, wanted), expected)
-        assert same(await model.alog_probabilities(prompts, wanted), expected)
-        again = await model.atop_tokens(prompts, 5)
-        assert [found.tolist() for found in again] == [found.tolist() for found in top]
-    assert model.vocabulary_size == (SIZE if local else None)
+        assert [each.tolist() for each in top] == [likeliest(p, 5) for p in prompts]
+        tokens = [np.array([*likeliest(p, 4)[::-1]]) for p in prompts]
+        expected = [exact(p)[ids] for p, ids in zip(prompts, tokens, strict=True)]
+        assert same(model.log_probabilities(prompts, tokens), expected)
+    assert model.vocabulary_size == SIZE
     assert model.end_tokens == {END}
-    assert model.decode([72, 105]) == "Hi"
-    assert model.decode([]) == ""
-    assert model.name.startswith(f"vllm:{MODEL}#")
+    assert (model.decode([72, 105]), model.decode([])) == ("Hi", "")
+    assert model.name.startswith(f"{MODEL}#")
 
 
-async def test_missing_tokens_get_the_bound_that_the_server_implies(
+def test_missing_tokens_get_the_bound_that_the_server_implies(
     next_token: Make,
 ) -> None:
     # The token that is drawn is the least likely one: no bound for anything.
@@ -105,20 +91,18 @@ async def test_missing_tokens_get_the_bound_that_the_server_implies(
     tokens = np.concatenate([top, np.setdiff1d(np.arange(SIZE), top)])
     found = model.log_probabilities(PROMPTS, [tokens] * len(PROMPTS))
     assert same(found, [bounded(p, tokens, 6) for p in PROMPTS])
-    for prompt, one in zip(PROMPTS, found, strict=True):
-        assert (one >= exact(prompt)[tokens] - 1e-9).all()
-    assert model.vocabulary_size is None
+    for prompt, row in zip(PROMPTS, found, strict=True):
+        assert (row >= exact(prompt)[tokens] - 1e-9).all()
 
 
-async def test_the_mass_that_is_left_is_a_bound_too(next_token: Make) -> None:
-    def edit(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
-        if choice["index"] and choice["logprobs"]["top_logprobs"]:
+def test_the_mass_that_is_left_is_a_bound_too(next_token: Make) -> None:
+    def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        if ids == encode("second"):
             top = {"token_id:7": math.log(0.6), "token_id:8": math.log(0.39)}
             choice["logprobs"]["top_logprobs"] = [{**top, "token_id:9": -5.0}]
         return choice
 
-    model, _ = next_token(TokenServer(names=False, most=3, edit=edit), by_id=False)
-    model.check(3)
+    model, _ = next_token(TokenServer(names=False, most=3, edit=edit))
     prompts = [TokenPrompt("first of the list"), TokenPrompt("second")]
     found = model.log_probabilities(prompts, [np.array([8, 50, 9])] * 2)[1]
     left = 1 - 0.6 - 0.39 - math.exp(-5)
@@ -126,12 +110,12 @@ async def test_the_mass_that_is_left_is_a_bound_too(next_token: Make) -> None:
     assert np.exp(found) == pytest.approx([0.39, left, math.exp(-5)])
 
 
-async def test_many_tokens_are_asked_for_in_parts(
+def test_many_tokens_are_asked_for_in_parts(
     next_token: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "MOST_BY_ID", 50)
+    monkeypatch.setattr(vllm, "MOST_BY_ID", 50)
     model, proxy = next_token(TokenServer(), llm={"batch_size": 4})
-    model.check(100)
+    model.check()
     proxy.forget()
     tokens = np.arange(SIZE)[::-1]
     found = model.log_probabilities(PROMPTS, [tokens] * 7)
@@ -140,62 +124,50 @@ async def test_many_tokens_are_asked_for_in_parts(
     assert sorted(asked) == sorted([(4, 50), (3, 50)] * 2 + [(4, 28), (3, 28)])
 
 
-async def test_what_comes_back_mutilated_is_asked_for_again(next_token: Make) -> None:
+def test_a_public_answer_that_comes_back_mutilated_is_asked_for_again(
+    next_token: Make,
+) -> None:
     left = {"times": 3}
 
     def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
         # As vLLM does where another request names its tokens by id.
         if ids == encode("public") and left["times"]:
             left["times"] -= 1
-            choice["logprobs"]["top_logprobs"] = [
-                {"token_id:9": -6.0, "token_id:0": -9999.0}
-            ]
+            choice["logprobs"]["top_logprobs"] = [{"token_id:9": -6.0}]
         return choice
 
     model, _ = next_token(TokenServer(edit=edit))
     public = TokenPrompt("public")
-    assert model.top_tokens([public], 1)[0].tolist() == likeliest(public, 1)
-    assert not left["times"]
-    likely, _ = next_token(TokenServer(edit=edit), by_id=False)
-    likely.check(5)
-    tokens = np.array([1, 2, 3])
-    expected = exact(public)[tokens], bounded(public, tokens, 5)
-    for asked, wanted in zip((model, likely), expected, strict=True):
-        left["times"] = 3
-        assert same(asked.log_probabilities([public], [tokens]), [wanted])
+    assert model.top_tokens([public], 3)[0].tolist() == likeliest(public, 3)
     left["times"] = 100
-    with pytest.raises(PublicCallError, match="fewer than 5"):
-        model.top_tokens([public], 5)
-    # Two figures of five are no bound for the others.
-    assert likely.log_probabilities([public], [tokens]) == [None]
+    with pytest.raises(PublicCallError, match="fewer than 3"):
+        model.top_tokens([public], 3)
 
 
-async def test_figures_do_not_depend_on_the_list(next_token: Make) -> None:
+def test_figures_do_not_depend_on_the_list(next_token: Make) -> None:
     tokens = np.array([5, 6, 7])
-    together, _ = next_token(TokenServer(), llm={"batch_size": 20})
+    together, proxy = next_token(TokenServer(), llm={"batch_size": 20})
     alone, _ = next_token(TokenServer(), llm={"batch_size": 1}, max_concurrency=2)
     prompts = [*PROMPTS, *GROWN]
     found = together.log_probabilities(prompts, [tokens] * 14)
     assert same(alone.log_probabilities(prompts, [tokens] * 14), found)
-    assert same(await alone.alog_probabilities(prompts, [tokens] * 14), found)
+    # Generated tokens stay the tokens that they are: prompts are sent as ids.
+    assert proxy.exchanges[-1].prompts[-1] == [*encode("Note 6."), 72, 105]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_no_more_calls_are_in_flight_than_allowed(
-    next_token: Make, limit: int
-) -> None:
+def test_no_more_calls_are_in_flight_than_allowed(next_token: Make, limit: int) -> None:
     model, proxy = next_token(
         TokenServer(), llm={"batch_size": 1}, max_concurrency=limit
     )
     model.check()
     proxy.forget()
     model.log_probabilities(GROWN, [np.array([5])] * 7)
-    await model.alog_probabilities(GROWN, [np.array([5])] * 7)
-    assert len(proxy.exchanges) == 28
+    assert len(proxy.exchanges) == 7
     assert proxy.most_in_flight <= limit
 
 
-async def test_the_clients_own_arguments_reach_the_server(next_token: Make) -> None:
+def test_the_clients_own_arguments_reach_the_server(next_token: Make) -> None:
     llm = {
         "extra_body": {"priority": 3, "top_k": 7},
         "model_kwargs": {"user": "somebody"},
@@ -210,89 +182,24 @@ async def test_the_clients_own_arguments_reach_the_server(next_token: Make) -> N
     assert (body["temperature"], body["top_p"], body["top_k"]) == (1, 1, 0)
 
 
-async def test_all_is_asked_once(next_token: Make) -> None:
+def test_what_a_server_can_do_is_asked_once(next_token: Make) -> None:
     model, proxy = next_token(TokenServer())
-    await model.acheck(20)
+    model.check()
     asked = len(proxy.exchanges)
-    model.check(10)
-    assert model.end_tokens == {END}
-    assert model.name
+    model.check()
     assert len(proxy.exchanges) == asked
     again, _ = next_token(TokenServer(most=50))
     # Another process, other options of the server: the same model.
     assert again.name == model.name
 
 
-async def test_one_prompt_too_long_is_none_and_no_other(next_token: Make) -> None:
+def test_one_prompt_too_long_is_none_and_no_other(next_token: Make) -> None:
     prompts = [*PROMPTS, TokenPrompt("x" * (LONGEST + 1)), TokenPrompt(""), *GROWN]
     model, _ = next_token(TokenServer())
     tokens = np.array([5, 6])
-    for found in (
-        model.log_probabilities(prompts, [tokens] * 16),
-        await model.alog_probabilities(prompts, [tokens] * 16),
-    ):
-        assert found[7] is found[8] is None
-        answered = [*found[:7], *found[9:]]
-        assert same(answered, [exact(p)[tokens] for p in [*PROMPTS, *GROWN]])
+    found = model.log_probabilities(prompts, [tokens] * 16)
+    assert found[7] is found[8] is None
+    answered = [*found[:7], *found[9:]]
+    assert same(answered, [exact(p)[tokens] for p in [*PROMPTS, *GROWN]])
     with pytest.raises(PublicCallError, match="status 400"):
         model.top_tokens(prompts, 3)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-def test_each_event_loop_has_connections_of_its_own(
-    next_token: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Loopback needs no proxy, whatever the environment says.
-    monkeypatch.setenv("NO_PROXY", "*")
-    model, _ = next_token(
-        TokenServer(), llm={"http_async_client": None, "batch_size": 2}
-    )
-    tokens = np.array([5, 6])
-    clients = []
-
-    async def ask() -> None:
-        found = await model.alog_probabilities(PROMPTS, [tokens] * 7)
-        assert same(found, [exact(p)[tokens] for p in PROMPTS])
-        (client,) = model._wire._loops.values()
-        clients.append(client)
-        # Nothing else of this test ends its connections.
-        await client.close()
-
-    for _ in range(3):
-        asyncio.run(ask())
-    assert len({id(client) for client in clients}) == 3
-
-
-async def test_a_key_for_completions_alone_is_good(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer())
-    hidden = refusal(403)
-    proxy.rule = lambda exchange: hidden if exchange.path == "/v1/models" else None
-    model.check(5)
-    assert model.name.startswith(f"server:{MODEL}#")
-
-
-async def test_what_a_server_can_do_is_asked_until_it_is_clear(
-    next_token: Make,
-) -> None:
-    left = {"times": 5}
-
-    def edit(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
-        if len(choice["logprobs"]["top_logprobs"][0]) > 2 and left["times"]:
-            left["times"] -= 1
-            mutilated = {"token_id:1": -6.0, "token_id:0": -9999.0}
-            choice["logprobs"]["top_logprobs"] = [mutilated]
-        return choice
-
-    model, _ = next_token(TokenServer(edit=edit), by_id=True)
-    model.check()
-    assert not left["times"]
-
-
-async def test_a_list_of_models_that_fails_today_is_no_reason_for_another_name(
-    next_token: Make,
-) -> None:
-    model, proxy = next_token(TokenServer())
-    broken = refusal(500)
-    proxy.rule = lambda exchange: broken if exchange.path == "/v1/models" else None
-    with pytest.raises(PublicCallError, match="status 500"):
-        model.check()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
 import logging
 import math
 import pickle
@@ -15,17 +13,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 from langchain_openai import ChatOpenAI, OpenAI
 from support.servers.recording_proxy import Answer, Drop, Exchange, Hold
 from support.servers.scripted_provider import KEY
-from support.servers.scripted_tokens import END, SIZE, Letters, TokenServer, log_probs
-from test_provider_faults import nobody_is_left, until
+from support.servers.scripted_tokens import (
+    SIZE,
+    Letters,
+    TokenServer,
+    decode,
+    log_probs,
+)
 
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.openai.compatible import OpenAICompatibleNextToken
-from langchain_dpicl.few_shot.models.openai.replies import ID_MARK
-from langchain_dpicl.sealed import arun_sealed, run_sealed
+from langchain_dpicl.few_shot.models.vllm import OpenAICompatibleNextToken
+from langchain_dpicl.sealed import sealed
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -45,52 +48,37 @@ class Shifted(Letters):
         return [(token + 1) % SIZE for token in super().encode(text)]
 
 
+def texts_of(exchange: Exchange) -> str:
+    """Return the texts whose tokens are asked about."""
+    prompts = exchange.body.get("prompt", [])
+    return " ".join(p if isinstance(p, str) else decode(p) for p in prompts)
+
+
 def without_ids(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
     """Leave out which tokens the prompt has."""
     return {key: kept for key, kept in choice.items() if key != "prompt_token_ids"}
 
 
-WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+def told(figures: dict[int, Any]) -> dict[str, Any]:
+    top = {f"token_id:{token}": value for token, value in figures.items()}
+    return {"tokens": ["token_id:5"], "top_logprobs": [top]}
+
+
+Wrong = tuple[Any, dict[str, Any], type[Exception], str]
+WRONG: dict[str, Wrong] = {
     "key": (TokenServer(), {"llm": {"api_key": "x"}}, PublicCallError, "api_key"),
-    "model": (
-        TokenServer(),
-        {"llm": {"model": "x"}},
-        InvalidParameterError,
-        "no model 'x'",
-    ),
+    "model": (TokenServer(), {"llm": {"model": "x"}}, InvalidParameterError, "no such"),
     "silent": (TokenServer(silent=True), {}, PublicCallError, "no log-prob"),
     "few": (TokenServer(most=4), {}, PublicCallError, "--max-logprobs 10"),
     "capped": (TokenServer(most=4, capped=True), {}, PublicCallError, "fewer than 10"),
-    "too many": (
-        TokenServer(),
-        {"k": SIZE + 1, "tokenizer": Letters()},
-        InvalidParameterError,
-        "128 tokens",
-    ),
+    "too many": (TokenServer(), {"k": SIZE + 1}, InvalidParameterError, "128 tokens"),
     "texts": (TokenServer(marks=False), {}, PublicCallError, "use vLLM"),
-    "texts, tokenizer": (
-        TokenServer(marks=False),
-        {"tokenizer": Letters(), "end_tokens": [END]},
-        PublicCallError,
-        "use vLLM",
-    ),
-    "old": (
-        TokenServer(owner=None, marks=False, strict=True, tokenizes=False),
-        {"tokenizer": Letters(), "end_tokens": [END]},
-        PublicCallError,
-        "use vLLM",
-    ),
+    "old": (TokenServer(strict=True), {}, PublicCallError, "status 400"),
     "hidden tokens": (
         TokenServer(edit=without_ids),
-        {"tokenizer": Letters()},
-        PublicCallError,
-        "return_token_ids",
-    ),
-    "no cutting": (
-        TokenServer(tokenizes=False),
         {},
         InvalidParameterError,
-        "tokenizer=",
+        "return_token_ids",
     ),
     "other tokens": (
         TokenServer(),
@@ -98,39 +86,19 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         InvalidParameterError,
         "not the model",
     ),
-    "no ends": (
-        TokenServer(tokenizes=False),
-        {"tokenizer": Letters()},
-        InvalidParameterError,
-        "end_tokens",
-    ),
-    "by id": (
-        TokenServer(names=False),
-        {"by_id": True},
-        InvalidParameterError,
-        "by_id=True",
-    ),
     "logits": (
-        TokenServer(
-            edit=lambda _ids, choice: {
-                **choice,
-                "logprobs": {
-                    "tokens": ["token_id:1"],
-                    "top_logprobs": [{"token_id:1": 3.5}],
-                },
-            }
-        ),
+        TokenServer(edit=lambda _ids, choice: {**choice, "logprobs": told({1: 3.5})}),
         {},
         PublicCallError,
         "raw_logprobs",
     ),
     "broken": (lambda _e: Answer.of({"own words": 1}, 500), {}, PublicCallError, "500"),
-    "gone": (lambda _e: Drop(), {}, PublicCallError, "no connection"),
+    "gone": (lambda _e: Drop(), {}, PublicCallError, "Connection"),
     "login page": (
         lambda _e: Answer(200, (b"<html>own words",), {"content-type": "text/html"}),
         {},
         PublicCallError,
-        "could not be read",
+        "did not answer",
     ),
     "list": (lambda _e: Answer.of([1]), {}, PublicCallError, "could not be read"),
     "error with 200": (
@@ -157,33 +125,20 @@ async def test_what_is_wrong_is_said_before_any_private_call(
     if upstream is not server:
         proxy.rule = server
     for ask in (
-        lambda: model.check(k),
         lambda: model.top_tokens(OTHERS, k),
-        lambda: run_sealed(lambda: model.check(k)),
+        lambda: sealed(lambda: model.top_tokens(OTHERS, k)),
     ):
         with pytest.raises(kind, match=words) as failed:
             ask()
         assert SERVERS_WORDS not in "".join(traceback.format_exception(failed.value))
-    with pytest.raises(kind, match=words):
-        await model.acheck(k)
-    with pytest.raises(kind, match=words):
-        await model.atop_tokens(OTHERS, k)
     if not set(changes) & {"k"} and "few" not in words and "max" not in words:
         with pytest.raises(kind, match=words):
-            run_sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6))
-    assert not any(CANARY in exchange.text for exchange in proxy.exchanges)
-
-
-async def test_a_model_for_chats_alone_is_named_so(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer())
-    missing = Answer.of({"error": "own words"}, 404)
-    proxy.rule = lambda e: missing if e.path.endswith("/completions") else None
-    with pytest.raises(PublicCallError, match="chat completions alone"):
-        model.check()
+            sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6))
+    assert not any(CANARY in texts_of(exchange) for exchange in proxy.exchanges)
 
 
 async def test_the_whole_vocabulary_is_refused(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer(), tokenizer=Letters())
+    model, proxy = next_token(TokenServer())
     with pytest.raises(InvalidParameterError, match="top_k_public"):
         model.log_probabilities(PRIVATE, [None] * 6)
     assert not proxy.exchanges
@@ -200,22 +155,17 @@ async def test_the_whole_vocabulary_is_refused(next_token: Make) -> None:
         ({"tokenizer": "gpt2"}, "encode"),
         ({"end_tokens": [-1]}, "end_tokens"),
         ({"max_concurrency": 0}, "max_concurrency"),
-        ({"top_logprobs": 0}, "top_logprobs"),
+        ({"tokenizer": tokenizers.Tokenizer(tokenizers.models.BPE())}, "end_tokens"),
     ],
 )
 def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
-    arguments = {"llm": OpenAI(api_key="x"), **changes}
+    arguments = {"llm": OpenAI(api_key="x"), "tokenizer": Letters(), **changes}
     with pytest.raises(InvalidParameterError, match=words):
         OpenAICompatibleNextToken(**arguments)
 
 
 def all_answered(found: list[Any]) -> bool:
     return all(one is not None for one in found)
-
-
-def told(figures: dict[int, Any]) -> dict[str, Any]:
-    top = {f"{ID_MARK}{token}": value for token, value in figures.items()}
-    return {"tokens": [f"{ID_MARK}5"], "top_logprobs": [top]}
 
 
 GOOD = {5: -1.0, 6: -2.0, 7: -3.0}
@@ -249,15 +199,11 @@ async def test_an_impossible_answer_is_none_and_no_other(
         return {**choice, "logprobs": logprobs} if f"{CANARY} 3" in said else choice
 
     model, _ = next_token(TokenServer(edit=edit))
-    for found in (
-        run_sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6)),
-        await arun_sealed(lambda: model.alog_probabilities(PRIVATE, [TOKENS] * 6)),
-    ):
-        assert [place for place, one in enumerate(found) if one is None] == [3]
-        for prompt, one in zip(PRIVATE, found, strict=True):
-            if one is not None:
-                expected = log_probs(prompt.text)[TOKENS]
-                assert one == pytest.approx(expected)
+    found = sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6))
+    assert [place for place, one in enumerate(found) if one is None] == [3]
+    for prompt, one in zip(PRIVATE, found, strict=True):
+        if one is not None:
+            assert one == pytest.approx(log_probs(prompt.text)[TOKENS])
     if logprobs != IMPOSSIBLE["others"]:
         with pytest.raises(PublicCallError) as failed:
             model.top_tokens(PRIVATE[3:4], 3)
@@ -279,12 +225,7 @@ async def test_a_mass_that_rounding_explains_is_good(next_token: Make) -> None:
 def only(part: str, fault: Any) -> Callable[[Exchange], Any]:
     """Give the fault to every request with this in it."""
 
-    def texts(exchange: Exchange) -> str:
-        prompts = exchange.body.get("prompt", [])
-        given = prompts if isinstance(prompts, list) else [prompts]
-        return json.dumps(given)
-
-    return lambda exchange: fault if part in texts(exchange) else None
+    return lambda exchange: fault if part in texts_of(exchange) else None
 
 
 FAULTS = {
@@ -310,15 +251,11 @@ async def test_a_prompt_whose_call_fails_takes_no_other_along(
     model.check()
     proxy.rule = only(f"{CANARY} 3", fault)
     caplog.clear()
-    for found in (
-        run_sealed(lambda: model.log_probabilities(prompts, [TOKENS] * 6)),
-        await arun_sealed(lambda: model.alog_probabilities(prompts, [TOKENS] * 6)),
-    ):
-        assert [place for place, one in enumerate(found) if one is None] == [3]
+    found = sealed(lambda: model.log_probabilities(prompts, [TOKENS] * 6))
+    assert [place for place, one in enumerate(found) if one is None] == [3]
     assert CANARY not in caplog.text
     assert not [r for r in caplog.records if r.name.startswith(("openai", "httpx"))]
-    assert CANARY not in repr((model, model._wire, prompts, vars(model)))
-    await until(nobody_is_left)
+    assert CANARY not in repr((model, prompts, vars(model)))
 
 
 async def test_the_sdks_own_retries_are_kept(next_token: Make) -> None:
@@ -340,36 +277,14 @@ async def test_a_time_out_is_one_prompts_own(next_token: Make) -> None:
     model, proxy = next_token(TokenServer(), llm={"timeout": 15})
     model.check()
     proxy.rule = only(f"{CANARY} 3", Hold(threading.Event()))
-    for found in await asyncio.gather(
-        asyncio.to_thread(model.log_probabilities, PRIVATE, [TOKENS] * 6),
-        model.alog_probabilities(PRIVATE, [TOKENS] * 6),
-    ):
-        assert [place for place, one in enumerate(found) if one is None] == [3]
-    await until(nobody_is_left)
-
-
-async def test_a_cancelled_call_hangs_up_and_leaves_nobody(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer(), llm={"batch_size": 1})
-    model.check()
-    proxy.rule = only(CANARY, Hold(threading.Event()))
-    asked = asyncio.ensure_future(
-        arun_sealed(lambda: model.alog_probabilities(PRIVATE, [TOKENS] * 6))
-    )
-    await until(lambda: proxy.in_flight == len(PRIVATE), asked)
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked
-    await until(nobody_is_left)
-    await until(lambda: not proxy.in_flight)
-    proxy.rule = lambda _exchange: None
-    # Connections that were hung up are not used again.
-    assert all_answered(await model.alog_probabilities(PRIVATE, [TOKENS] * 6))
+    found = model.log_probabilities(PRIVATE, [TOKENS] * 6)
+    assert [place for place, one in enumerate(found) if one is None] == [3]
 
 
 async def test_what_is_held_is_neither_shown_nor_pickled(next_token: Make) -> None:
-    model, _ = next_token(TokenServer(), tokenizer=Letters(), end_tokens=[END])
+    model, _ = next_token(TokenServer())
     model.log_probabilities(PRIVATE, [TOKENS] * 6)
-    shown = f"{model!r} {model} {model.name} {model._wire!r} {model._abilities!r}"
+    shown = f"{model!r} {model} {model.name}"
     assert KEY not in shown
     assert CANARY not in shown
     assert "127.0.0.1" not in model.name
@@ -389,4 +304,4 @@ async def test_an_address_with_a_password_is_shown_nowhere(next_token: Make) -> 
     hidden, _ = next_token(TokenServer(), llm={"base_url": url})
     hidden.check()
     assert hidden.name == model.name
-    assert "secret" not in f"{hidden!r} {hidden.name} {hidden._wire!r}"
+    assert "secret" not in f"{hidden!r} {hidden.name}"

@@ -54,7 +54,7 @@ SPEAKING = {
     "with-a-tool-call": completion([{"content": "cough", "tool_calls": [CALL]}]),
     "with-reasoning": completion([{"content": "cough", "reasoning": "or rash?"}]),
     "several": completion(["cough", "rash", "rash"]),
-    "long": completion(["cough " + "and so on " * 1_000]),
+    "long": completion(["And so on. " * 1_000 + "\ncough"]),
     "cut-off": {**completion(["cough"]), "usage": None},
 }
 """Replies with status 200 that say `cough`."""
@@ -84,6 +84,7 @@ async def ask(
         model=make_model(kind, **saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
+        cache=False,
         max_concurrency=8,
     )
     return [chain.invoke(QUESTION), await chain.ainvoke(QUESTION)]
@@ -153,6 +154,7 @@ async def test_a_refusal_where_all_is_public_costs_no_more_than_the_release(
         model=make_model(**saying("They had a dry cough.")),
         parser=KSAPTROutputParser(k=2),
         budget=budget,
+        cache=False,
     )
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
         # The words are paid for, so they are said where the model words nothing.

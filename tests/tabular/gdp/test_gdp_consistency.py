@@ -1,76 +1,103 @@
-"""Tables made to agree, against least squares by a dense matrix, and by simulation."""
+"""Tables made to agree, against least squares by a dense matrix, with sets and without.
+
+Columns are a, b, c; s and t hold sets. A joint table has every row's values: each way
+of choosing values of a set is a value of its own there.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from langchain_dpicl.tabular import CategoricalColumn, TableSchema
 from langchain_dpicl.tabular.gdp.consistency import Overlap
+from langchain_dpicl.tabular.gdp.terms import measured_table
 
 Floats = NDArray[np.float64]
 
-SIZES = {"a": 3, "b": 4, "c": 2}
-OVERLAPS = {
+SIZES = {"a": 3, "b": 4, "c": 2, "s": 3, "t": 2}
+SETS = ("s", "t")
+SCHEMA = TableSchema(
+    label="a",
+    columns=[
+        CategoricalColumn(
+            name=name,
+            values=list(map(str, range(size))),
+            max_items=size if name in SETS else None,
+        )
+        for name, size in SIZES.items()
+    ],
+)
+Names = Sequence[tuple[str, ...]]
+OVERLAPS: dict[str, tuple[Names, tuple[float, ...]]] = {
     "a chain": ((("a", "b"), ("b", "c")), (1.0, 2.5)),
     "turned": ((("b", "a"), ("b", "c")), (1.0, 2.5)),
     "a circle": ((("a", "b"), ("b", "c"), ("a", "c")), (1.0, 2.0, 0.5)),
     "columns too": ((("a", "b"), ("b",), ("c",)), (2.0, 1.0, 3.0)),
     "apart": ((("a", "b"), ("c",)), (1.0, 1.0)),
     "alone": ((("a", "b"),), (1.5,)),
+    "a set and its people": ((("a", "s"), ("a",), ("s",)), (1.0, 1.0, 0.5)),
+    "a set by two columns": ((("a", "s"), ("s", "b"), ("a", "b")), (1.0, 2.0, 1.0)),
+    "two sets": ((("s", "t"), ("s",), ("a", "t")), (1.0, 1.0, 2.0)),
 }
 
 
 def overlap_of(which: str) -> Overlap:
     columns, noise = OVERLAPS[which]
-    names = {name for own in columns for name in own}
-    return Overlap(columns, {n: s for n, s in SIZES.items() if n in names}, noise)
+    return Overlap(tuple(measured_table(SCHEMA, own) for own in columns), noise)
 
 
-def joined(overlap: Overlap) -> Floats:
-    """The matrix from a joint table of all columns to all tables' cells, stacked."""
-    names = list(overlap.sizes)
-    cells = [*itertools.product(*(range(overlap.sizes[name]) for name in names))]
-    rows = []
-    for own in overlap.columns:
-        for codes in itertools.product(*(range(overlap.sizes[name]) for name in own)):
-            want = dict(zip(own, codes, strict=True))
-            rows.append(
-                [
-                    float(all(cell[names.index(n)] == v for n, v in want.items()))
-                    for cell in cells
-                ]
+def held(name: str) -> list[tuple[int, ...]]:
+    """Return what one cell of a column may hold."""
+    codes = range(SIZES[name])
+    if name not in SETS:
+        return [(code,) for code in codes]
+    return [
+        own for k in range(len(codes) + 1) for own in itertools.combinations(codes, k)
+    ]
+
+
+def design(overlap: Overlap) -> Floats:
+    """Return the matrix from all possible rows to all tables' cells, stacked."""
+    names = sorted({name for table in overlap.tables for name in table.columns})
+    kinds = [
+        dict(zip(names, own, strict=True))
+        for own in itertools.product(*map(held, names))
+    ]
+    cells = []
+    for table in overlap.tables:
+        for codes in np.ndindex(table.shape):
+            want = dict(zip(table.columns, codes, strict=True))
+            cells.append(
+                [float(all(v in kind[n] for n, v in want.items())) for kind in kinds]
             )
-    return np.array(rows)
+    return np.array(cells)
+
+
+def projection(overlap: Overlap) -> Floats:
+    """Weighted least squares over everything that rows can look like."""
+    matrix = design(overlap)
+    noise = zip(overlap.tables, overlap.noise, strict=True)
+    weights = np.concatenate([np.full(table.size, 1 / sigma) for table, sigma in noise])
+    scaled = weights[:, None] * matrix
+    found: Floats = matrix @ np.linalg.pinv(scaled) * weights
+    return found
+
+
+def noisy_tables(overlap: Overlap, seed: int) -> list[Floats]:
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(0, noise, table.shape)
+        for table, noise in zip(overlap.tables, overlap.noise, strict=True)
+    ]
 
 
 def stacked(tables: list[Floats]) -> Floats:
     return np.concatenate([table.ravel() for table in tables])
-
-
-def projection(overlap: Overlap) -> Floats:
-    """Weighted least squares over everything that a joint table can look like."""
-    design = joined(overlap)
-    weights = np.concatenate(
-        [
-            np.full(math.prod(overlap.sizes[n] for n in own), 1 / noise)
-            for own, noise in zip(overlap.columns, overlap.noise, strict=True)
-        ]
-    )
-    scaled = weights[:, None] * design
-    found: Floats = design @ np.linalg.pinv(scaled) * weights
-    return found
-
-
-def noisy_tables(overlap: Overlap, seed: int, lift: float = 0.0) -> list[Floats]:
-    rng = np.random.default_rng(seed)
-    return [
-        lift + rng.normal(0, noise, [overlap.sizes[name] for name in own])
-        for own, noise in zip(overlap.columns, overlap.noise, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("which", OVERLAPS)
@@ -82,56 +109,54 @@ def test_equal_sums_are_those_of_weighted_least_squares(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", OVERLAPS)
-def test_tables_agree(which: str) -> None:
+def test_the_error_in_closed_form_is_that_of_the_fit(which: str) -> None:
     overlap = overlap_of(which)
-    for seed in range(10):
-        fitted = overlap.agreeing(noisy_tables(overlap, seed))
-        total = fitted[0].sum()
-        for own, table in zip(overlap.columns, fitted, strict=True):
-            assert table.sum() == pytest.approx(total, abs=1e-6)
-            for name in own:
-                for other, second in zip(overlap.columns, fitted, strict=True):
-                    if name in other:
-                        one = table.sum(
-                            axis=tuple(a for a, n in enumerate(own) if n != name)
-                        )
-                        two = second.sum(
-                            axis=tuple(a for a, n in enumerate(other) if n != name)
-                        )
-                        assert one == pytest.approx(two, abs=1e-6)
+    fit = projection(overlap)
+    noise = np.concatenate(
+        [
+            np.full(table.size, sigma)
+            for table, sigma in zip(overlap.tables, overlap.noise, strict=True)
+        ]
+    )
+    start = 0
+    for place, table in enumerate(overlap.tables):
+        rows = fit[start : start + table.size] * noise
+        start += table.size
+        for count in range(len(table.columns) + 1):
+            for columns in itertools.combinations(table.columns, count):
+                if not table.tells(columns):
+                    continue
+                others = tuple(
+                    axis for axis, n in enumerate(table.columns) if n not in columns
+                )
+                sums = rows.reshape(*table.shape, -1).sum(axis=others)
+                errors = np.sqrt((sums**2).sum(axis=-1))
+                found = overlap.error(place, columns)
+                assert errors == pytest.approx(np.full(errors.shape, found))
 
 
-def simulated(seed: int) -> tuple[Overlap, list[Floats], list[Floats]]:
-    """Tables of 240 rows, most cells empty: the fit to noisy ones, and the truth."""
-    rng = np.random.default_rng(seed)
-    sizes = {"a": 8, "b": 12, "c": 10}
-    a = rng.choice(8, 240)
-    b = (a + rng.choice(3, 240, p=[0.6, 0.3, 0.1])) % 12
-    c = (2 * b + rng.choice(4, 240, p=[0.5, 0.3, 0.1, 0.1])) % 10
-    columns = (("a", "b"), ("b", "c"), ("b",))
-    truth = []
-    for own in columns:
-        table = np.zeros([sizes[name] for name in own])
-        np.add.at(table, tuple({"a": a, "b": b, "c": c}[name] for name in own), 1)
-        truth.append(table)
-    scale = 2.0
-    noisy = [table + rng.laplace(0, scale, table.shape) for table in truth]
-    overlap = Overlap(columns, sizes, (scale * math.sqrt(2),) * 3)
-    return overlap, overlap.agreeing(noisy), truth
-
-
-def test_the_fit_is_nearer_to_the_truth_than_the_noisy_tables() -> None:
-    squares = [
-        np.mean((found - true) ** 2) / overlap.noise[0] ** 2
-        for overlap, fitted, truth in map(simulated, range(30))
-        for found, true in zip(fitted, truth, strict=True)
-    ]
-    assert 0.05 < np.mean(squares) < 0.95
+def test_twin_a_sum_over_a_set_taken_for_the_number_of_people() -> None:
+    """Five people, of whom each has two of three values: the truth is bent."""
+    truth = [np.array([[5.0, 5, 0], [0, 0, 0], [0, 0, 0]]), np.array([5.0, 0, 0])]
+    overlap = overlap_of("a set and its people")
+    tables = [*truth, truth[0].sum(axis=0)]
+    for found, true in zip(overlap.agreeing(tables), tables, strict=True):
+        assert found == pytest.approx(true)
+    plain = TableSchema(
+        label="a",
+        columns=[
+            column.model_copy(update={"max_items": None}) for column in SCHEMA.columns
+        ],
+    )
+    names, noise = OVERLAPS["a set and its people"]
+    broken = Overlap(tuple(measured_table(plain, own) for own in names), noise)
+    assert abs(broken.agreeing(tables)[1][0] - 5) > 1
 
 
 def test_noise_of_nothing_keeps_what_is_there() -> None:
-    overlap = Overlap((("a", "b"), ("b",)), {"a": 2, "b": 2}, (0.0, 0.0))
-    table = np.array([[3.0, 0.0], [1.0, 7.0]])
-    fitted = overlap.agreeing([table, table.sum(axis=0)])
-    assert fitted[0] == pytest.approx(table)
-    assert fitted[1] == pytest.approx(table.sum(axis=0))
+    names, _ = OVERLAPS["columns too"]
+    tables = tuple(measured_table(SCHEMA, own) for own in names[:2])
+    counts = np.arange(12.0).reshape(3, 4)
+    fitted = Overlap(tables, (0.0, 0.0)).agreeing([counts, counts.sum(axis=0)])
+    assert fitted[0] == pytest.approx(counts)
+    assert fitted[1] == pytest.approx(counts.sum(axis=0))

@@ -122,11 +122,11 @@ def test_what_is_even_is_too_close_and_what_is_rare_is_too_few() -> None:
 def test_what_is_stated_is_true(epsilon: float, noise: Any) -> None:
     told = [
         is_true
-        for seed in range(60)
+        for seed in range(24)
         for one in documents(epsilon, seed, noise=noise)
         for _, is_true in statements(one)
     ]
-    assert len(told) > 300
+    assert len(told) > 120
     assert told.count(False) <= 0.05 * len(told)
 
 
@@ -140,9 +140,9 @@ def test_of_two_even_values_one_is_said_to_lead_in_one_of_twenty() -> None:
     ranked = sum(
         about(documents(2, seed), "side_effect", "codeine").metadata["status"]
         == "ranked"
-        for seed in range(150)
+        for seed in range(80)
     )
-    assert ranked <= 0.05 * 150 + 3 * (150 * 0.05 * 0.95) ** 0.5
+    assert ranked <= 0.05 * 80 + 3 * (80 * 0.05 * 0.95) ** 0.5
 
 
 def test_twin_a_lead_within_the_noise_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +218,10 @@ FORGED: dict[str, Edit] = {
     "field": lambda one, _: one["metadata"].update(invented=True),
     "unit": lambda _, record: record.update(unit="a visit"),
     "neighbors": lambda _, record: record.update(neighbors="one word"),
-    "noise": lambda _, record: record["parameters"]["noise"].update(
+    "noise": lambda _, record: record["parameters"]["noise_deviations"].update(
         {"drug x side_effect": 0.1}
     ),
-    "rate": lambda _, record: record["parameters"].update(sampling_rate=0.1),
+    "rate": lambda _, record: record["parameters"].update(rows_per_unit=2),
     "phrases": lambda _, record: record["wording"].update(
         phrases={"drug": "not on {value}"}
     ),
@@ -254,13 +254,6 @@ def test_what_no_ledger_stores_is_named(saved: tuple[Any, dict[str, Any]]) -> No
         InvalidParameterError, match="'relation' is not what the ledger stored"
     ):
         ReleasedExamples.of(examples, record).verify(budget.ledger)
-
-
-def test_what_was_not_measured_by_name_has_no_documents() -> None:
-    budget = account(3)
-    with pytest.raises(InvalidParameterError, match="measure="):
-        GDPTable(ROWS, SCHEMA, budget=budget).documents()
-    assert not budget.spent().queries
 
 
 @pytest.mark.parametrize(
@@ -370,7 +363,7 @@ def test_a_value_of_nobody_is_told_in_one_of_a_hundred_documents(
     values = [*(f"v{number}" for number in range(size)), "unknown"]
     columns = [CategoricalColumn(name=name, values=values) for name in "ab"]
     told = []
-    for seed in range(120):
+    for seed in range(60):
         made = GDPTable(
             [{"a": "unknown", "b": "unknown"}] * 60,
             TableSchema(label="a", columns=columns),

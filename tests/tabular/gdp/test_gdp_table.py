@@ -1,189 +1,326 @@
-"""What a user gets of a `GDPTable`: statistics, rows, examples, chains."""
+"""What a user gets of a `GDPTable`: counts, means, rows, examples, chains."""
 
 from __future__ import annotations
 
+import logging
 import pickle
-from typing import Any, cast
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
-from support.table_parts import account, measured, people, people_schema
+from support.draws import before_draws, full
+from support.table_parts import CANARY, JOBS, account, people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
-from langchain_dpicl.accounting import Pure
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
+    DPError,
     InvalidParameterError,
+    LedgerError,
     NoBudgetError,
+    PlanMismatchError,
     UnitError,
 )
-from langchain_dpicl.mechanisms.random import SeededRandom, seeded
-from langchain_dpicl.mechanisms.tables import noisy_tallies
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
-    NoisyStatistics,
     NumericColumn,
     TableSchema,
 )
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
+from langchain_dpicl.tabular.gdp.terms import GDPTerms
 
 LARGE = 1e4
 """An epsilon at which there is no noise to speak of."""
 
+BINS = ("below 40 years", "40 to 60 years", "60 or more years")
+PAY = NumericColumn(name="pay", lower=-1.5, upper=8.5)
+AGE = NumericColumn(name="age", kind="integer", lower=20, upper=80, unit="years")
+SUMMED = people_schema(age=AGE, pay=PAY)
+"""Age and pay have no bins here."""
 
-@pytest.fixture
-def exact() -> GDPTable:
-    return GDPTable(people(600), people_schema(), budget=account(LARGE))
+
+def table_of(total: float = LARGE, rows: Any = 600, **terms: Any) -> GDPTable:
+    """Return a table of people that is not released yet."""
+    given = people(rows) if isinstance(rows, int) else rows
+    schema = terms.pop("schema", people_schema())
+    return GDPTable(given, schema, **{"budget": account(total), **terms})
 
 
-def test_without_noise_the_statistics_are_the_tables_own(exact: GDPTable) -> None:
-    found = exact.release().statistics
-    table = people(600)
-    for group, ill in enumerate(("0", "1")):
-        rows = [row for row in table if row["ill"] == ill]
-        assert found.described_group(group) == {"ill": {"0": "well", "1": "ill"}[ill]}
-        assert found.sizes[group].value == pytest.approx(len(rows))
-        assert found.mean(group, "pay").value == pytest.approx(
-            np.mean([row["pay"] for row in rows]), abs=1e-3
-        )
-        mean = np.mean([row["age"] for row in rows])
-        assert found.mean(group, "age").value == pytest.approx(mean, abs=1e-2)
-        # A row shows an integer; the mean itself is more exact.
-        age = found.typical(group)["age"]
-        assert type(age) is int
-        assert age == round(mean)
-        jobs = [row["job"] for row in rows]
-        assert found.shares(group, "job") == pytest.approx(
-            [jobs.count(job) / len(jobs) for job in ("clerk", "diver", "nurse")]
-        )
+def age_bin(row: dict[str, Any]) -> str:
+    return BINS[(row["age"] >= 40) + (row["age"] >= 60)]
+
+
+# --- counts and means -----------------------------------------------------------------
+
+
+def test_the_label_is_measured_with_each_feature() -> None:
+    table = table_of().release()
+    measured = [["ill", "age"], ["ill", "pay"], ["ill", "job"]]
+    assert table.record()["parameters"]["measure"] == measured
+    found = table.statistics
+    ill = Counter(row["ill"] for row in people(600))
+    assert {v: n.value for v, n in found.counts("ill")} == dict(ill)
+    expected = Counter(row["job"] for row in people(600) if row["ill"] == "1")
+    assert {v: n.value for v, n in found.counts("job", {"ill": "1"})} == dict(expected)
+
+
+def test_a_number_without_bins_is_a_mean_by_the_label() -> None:
+    found = table_of(schema=SUMMED).release().statistics
+    for ill in ("0", "1"):
+        rows = [row for row in people(600) if row["ill"] == ill]
+        for name in ("age", "pay"):
+            mean = found.mean(name, {"ill": ill})
+            true = np.mean([row[name] for row in rows])
+            assert mean.value == pytest.approx(true, abs=1e-2)
+            assert mean.error < 0.01
+    every = np.mean([row["age"] for row in people(600)])
+    assert found.mean("age").value == pytest.approx(every, abs=1e-2)
+
+
+def test_the_stated_error_of_a_mean_is_that_of_the_noise() -> None:
+    found = [
+        table_of(0.5, 3000, schema=SUMMED, random=SeededRandom(seed))
+        .release()
+        .statistics.mean("age", {"ill": "1"})
+        for seed in range(60)
+    ]
+    seen = np.std([mean.value for mean in found])
+    assert seen == pytest.approx(found[0].error, rel=0.35)
+
+
+def test_values_come_ranked_and_by_condition() -> None:
+    found = table_of(measure=[("job", "ill"), ("age", "job"), "age"])
+    counts = found.release().statistics.counts
+    expected = Counter(age_bin(row) for row in people(600) if row["job"] == "nurse")
+    ranked = counts(of="age", where={"job": "nurse"})
+    assert [value for value, _ in ranked] == [v for v, _ in expected.most_common()]
+    # A number stands for its bin, and so does the bin's text.
+    of_old = Counter(row["job"] for row in people(600) if row["age"] >= 60)
+    for old in (71, 60.0, BINS[2]):
+        jobs = dict(counts(of="job", where={"age": old}))
+        assert {job: size.value for job, size in jobs.items()} == dict(of_old)
+
+
+def test_tables_agree_and_are_right_on_average_whatever_the_noise() -> None:
+    nearer = 0.0
+    for seed in range(12):
+        given = {"measure": [("job", "ill"), ("age", "job"), "age"]}
+        table = table_of(0.5, random=SeededRandom(seed), **given)
+        found = table.release().statistics
+        pairs, ages = found.table(("age", "job")), found.table("age")
+        own = found.table(("job", "ill"))
+        assert own.unbiased.sum(axis=1) == pytest.approx(pairs.unbiased.sum(axis=0))
+        assert pairs.unbiased.sum(axis=1) == pytest.approx(ages.unbiased)
+        # Noisy counts are as they were released: three tables, three totals.
+        assert len({int(one.noisy.sum()) for one in (pairs, own, ages)}) > 1
+        assert ages.error < ages.noise
+        truth = Counter(age_bin(row) for row in people(600))
+        true = np.array([truth[value] for value in ages.values[0]])
+        nearer += float(np.square((ages.unbiased - true) / ages.error).mean())
+    # Squares in standard errors have the mean 1.
+    assert 0.5 < nearer / 12 < 1.8
 
 
 @pytest.mark.parametrize(
-    "group_by", [[], ["ill"], ["job", "ill"], ["age"], ["age", "pay", "job", "ill"]]
+    ("count", "terms", "kind"),
+    [
+        (3, {}, "laplace"),
+        (66, {}, "gaussian"),
+        (3, {"accounting": "renyi", "queries": 2}, "gaussian"),
+    ],
 )
-def test_every_combination_of_declared_values_is_a_group(group_by: list[str]) -> None:
-    table = GDPTable(
-        people(600), people_schema(), budget=account(LARGE), group_by=group_by
-    )
-    found = table.release().statistics
-    sizes = {"age": 3, "pay": 3, "job": 3, "ill": 2}
-    assert found.terms.n_groups == np.prod([sizes[name] for name in group_by])
-    assert sum(size.value for size in found.sizes) == pytest.approx(600)
-    made = [tuple(found.described_group(g).values()) for g in range(len(found.sizes))]
-    assert len(set(made)) == len(made)
-    (row,) = table.sample(1)
-    assert set(row) == {"age", "pay", "job", "ill"}
-    (example,) = table.examples(1)
-    # A column that makes the groups is known by its bin alone.
-    bins = [table.schema.column("age").code_text(code) for code in range(3)]
-    shown = any(f"The age is {name}." in example["text"] for name in bins)
-    assert shown == ("age" in group_by)
-
-
-def test_the_first_row_of_each_group_is_typical_and_labels_take_turns(
-    exact: GDPTable,
+def test_the_noise_is_the_smaller_one_for_what_the_account_pays(
+    count: int, terms: dict[str, Any], kind: str
 ) -> None:
-    rows = exact.sample(6)
-    assert {row["ill"] for row in rows[:2]} == {"0", "1"}
+    names = [f"c{n}" for n in range(12)]
+    columns = [CategoricalColumn(name=name, values=["a", "b"]) for name in names]
+    schema = TableSchema(label="c0", columns=columns)
+    pairs = [(a, b) for n, a in enumerate(names) for b in names[:n]][:count]
+    rows = [dict.fromkeys(names, "a")] * 50
+    margins = []
+    for noise in (None, "laplace", "gaussian"):
+        budget = account(0.5, **terms)
+        table = GDPTable(rows, schema, measure=pairs, noise=noise, budget=budget)
+        lead = table.forecast(50).lead
+        found = table.release().statistics.table(pairs[0])
+        assert lead == SummedNoise(found.law.noise, 2).threshold(0.05, among=1)
+        margins.append((found.margin, table.record()))
+    chosen, *others = margins
+    assert chosen[0] == min(margin for margin, _ in others)
+    assert chosen[1]["parameters"]["noise"] == kind
+    assert chosen[1]["delta"] == (0 if kind == "laplace" else 1e-6)
+    assert 0 < chosen[1]["epsilon"] <= 0.5 * (1 + 1e-5)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({"measure": m}, "measure must list") for m in ([], "job", {"job"}, [7], [()])),
+    ({"measure": [("job", 7)]}, "measure must list"),
+    ({"measure": ["color"]}, "'color'"),
+    ({"measure": [("job", "job")]}, "one column or of two"),
+    ({"measure": [("job", "ill", "age")]}, "one column or of two"),
+    ({"measure": [("job", "ill"), ("ill", "job")]}, "twice"),
+    ({"measure": ["job", ("job",)]}, "twice"),
+    ({"measure": ("job", "ill")}, "may mean one pair or two columns"),
+    ({"schema": SUMMED, "measure": [("age", "pay"), "ill"]}, "two numbers"),
+    ({"schema": SUMMED, "measure": [("age", "ill"), "job"]}, "measure 'ill' too"),
+    ({"schema": SUMMED, "measure": ["age"]}, "no count"),
+    ({"schema": {"age": "int"}}, "TableSchema"),
+    ({"noise": "uniform"}, "noise"),
+    ({"rows_per_unit": 2}, "unit_key="),
+    ({"unit_key": "who", "rows_per_unit": 0}, "rows_per_unit"),
+    ({"unit_key": " "}, "unit_key"),
+    ({"noise": "gaussian", "epsilon": 1.0}, "epsilon="),
+    ({"epsilon": -1}, "epsilon"),
+    ({"random": np.random.default_rng(1)}, "random"),
+    ({"budget": 7}, "budget"),
+]
+
+
+@pytest.mark.parametrize(("terms", "named"), WRONG)
+def test_wrong_terms_are_named_before_the_charge(
+    terms: dict[str, Any], named: str
+) -> None:
+    budget = account()
+    with pytest.raises(InvalidParameterError, match=named):
+        table_of(rows=9, **{"budget": budget, **terms}).release()
+    assert budget.spent().queries == 0
+
+
+def test_too_many_cells_and_too_much_noise_are_refused_before_the_charge() -> None:
+    values = list(map(str, range(1100)))
+    wide = TableSchema(
+        label="a", columns=[CategoricalColumn(name=n, values=values) for n in "ab"]
+    )
+    with pytest.raises(InvalidParameterError, match="Measure fewer pairs"):
+        GDPTable([], wide, measure=[("a", "b")])
+    budget = account(1e-3)
+    far = people_schema(
+        age=NumericColumn(kind="integer", name="age", lower=0, upper=2**30)
+    )
+    rows = [{**row, "who": f"p{i}"} for i, row in enumerate(people(5))]
+    given = {"budget": budget, "unit_key": "who", "rows_per_unit": 1000}
+    table = GDPTable(rows, far, noise="laplace", **given)
+    for call in (table.release, lambda: table.forecast(100)):
+        with pytest.raises(InvalidParameterError, match="noise"):
+            call()
+    assert budget.spent().queries == 0
+
+
+ASKED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda found: found.table("tail"), "'tail' was not measured"),
+    (lambda found: found.table(("age", "job")), "was not measured"),
+    (lambda found: found.table(("job", "job")), "was not measured"),
+    (lambda found: found.table(()), "was not measured"),
+    (lambda found: found.table(7), "was not measured"),
+    (lambda found: found.table([["job"]]), "was not measured"),
+    (lambda found: found.counts("job", {"age": 30}), "was not measured"),
+    (lambda found: found.counts("ill", {"job": "pilot"}), "names 'pilot'"),
+    (lambda found: found.counts("ill", {"job": None}), "names None"),
+    (lambda found: found.counts("ill", {"age": 81}), "names 81"),
+    (lambda found: found.counts("job", "ill"), "where must be"),
+    (lambda found: found.mean("age"), "was not measured"),
+]
+
+
+@pytest.mark.parametrize(("ask", "named"), ASKED)
+def test_what_was_not_measured_is_not_told(
+    ask: Callable[[Any], Any], named: str
+) -> None:
+    job = CategoricalColumn(name="job", values=JOBS, other="nurse", missing="diver")
+    found = table_of(rows=60, schema=people_schema(job=job)).release().statistics
+    with pytest.raises(InvalidParameterError, match=named):
+        ask(found)
+
+
+# --- rows, examples, chains -----------------------------------------------------------
+
+
+def test_the_first_row_of_each_label_is_typical_and_labels_take_turns() -> None:
+    rows = table_of(schema=SUMMED).sample(6)
     assert [row["ill"] for row in rows[:2]] == [row["ill"] for row in rows[2:4]]
-    found = exact.release().statistics
-    assert rows[0] == found.typical(["0", "1"].index(rows[0]["ill"]))
-    assert exact.sample(1)[0] == rows[0]
+    for row in rows[:2]:
+        own = [other for other in people(600) if other["ill"] == row["ill"]]
+        jobs = Counter(r["job"] for r in own)
+        assert jobs[row["job"]] == max(jobs.values())
+        assert type(row["age"]) is int
+        assert row["age"] == round(np.mean([r["age"] for r in own]))
 
 
-def test_further_rows_come_as_often_as_in_the_table(exact: GDPTable) -> None:
-    rows = exact.sample(3000, balanced=False)
-    table = people(600)
-    for column in ("job", "ill"):
-        for value in {row[column] for row in table}:
-            share = sum(row[column] == value for row in table) / len(table)
-            seen = sum(row[column] == value for row in rows) / len(rows)
-            assert abs(seen - share) < 6 * (share * (1 - share) / len(rows)) ** 0.5
+def test_further_rows_come_as_often_as_in_the_table() -> None:
+    rows = table_of().sample(3000, balanced=False)
+    pairs = Counter((row["job"], row["ill"]) for row in people(600))
+    seen = Counter((row["job"], row["ill"]) for row in rows)
+    for pair, count in pairs.items():
+        share = count / 600
+        error = (share * (1 - share) / len(rows)) ** 0.5
+        assert abs(seen[pair] / len(rows) - share) < 6 * error
+    assert {row["age"] for row in rows} == set(BINS)
 
 
-def test_bins_let_rows_differ_in_their_numbers() -> None:
-    table = GDPTable(
-        people(600), people_schema(), budget=account(LARGE), numeric="bins"
-    )
-    ages = {row["age"] for row in table.sample(200)}
-    assert ages == {"below 40 years", "40 to 60 years", "60 or more years"}
-
-
-def test_bounds_are_kept_and_integers_stay_integers_under_heavy_noise() -> None:
-    for seed in range(30):
-        table = GDPTable(
-            people(3),
-            people_schema(),
-            budget=account(0.05),
-            small_groups="keep",
-            random=SeededRandom(seed),
-        )
-        for row in table.sample(4):
-            assert type(row["age"]) is int
-            assert 20 <= row["age"] <= 80
-            assert -1.5 <= row["pay"] <= 8.5
-
-
-def test_groups_hidden_by_noise_are_left_out_or_kept_by_choice() -> None:
+def test_labels_hidden_by_noise_are_left_out() -> None:
     few = [{**row, "ill": "0"} for row in people(500)]
-    # Seeded: in one release of a hundred an empty group looks like one that is not.
-    seeded: dict[str, Any] = {"random": SeededRandom(3)}
-    left_out = GDPTable(few, people_schema(), budget=account(1.0), **seeded)
-    assert {row["ill"] for row in left_out.sample(5)} == {"0"}
-    assert left_out.record()["parameters"]["groups_hidden_by_noise"] == 1
-    kept = GDPTable(
-        few, people_schema(), budget=account(1.0), small_groups="keep", **seeded
-    )
-    assert {row["ill"] for row in kept.sample(5)} == {"0", "1"}
-    assert "too small to be told from none" in kept.release().statistics.summary()
-
-
-def test_one_row_is_no_answer_and_says_so() -> None:
+    table = table_of(1.0, few, random=SeededRandom(3))
+    assert {row["ill"] for row in table.sample(5)} == {"0"}
     budget = account(1.0)
-    table = GDPTable(people(1), people_schema(), budget=budget, random=SeededRandom(3))
+    alone = table_of(rows=1, budget=budget, random=SeededRandom(3))
     with pytest.raises(UnitError, match="too few rows"):
-        table.examples(2)
+        alone.examples(2)
     assert budget.spent().queries == 1
 
 
-def test_examples_are_text_and_label_with_a_record(exact: GDPTable) -> None:
-    examples = exact.examples(4)
+def test_heavy_noise_keeps_to_the_bounds() -> None:
+    for seed in range(10):
+        table = table_of(0.2, 60, schema=SUMMED, random=SeededRandom(seed))
+        found = table.release().statistics
+        for ill in ("0", "1"):
+            assert 20 <= found.mean("age", {"ill": ill}).value <= 80
+            assert -1.5 <= found.mean("pay", {"ill": ill}).value <= 8.5
+
+
+def test_examples_show_what_was_measured_and_nothing_else() -> None:
+    table = table_of(measure=[("job", "ill")])
+    (example,) = table.examples(1)
+    assert example["text"].startswith("The job is")
+    assert "age" not in example["text"]
+    # What was not measured is left out of a question too.
+    assert table.text(people(1)[0]) == f"The job is {people(1)[0]['job']}."
+    for measure in (["ill"], ["job", "age"]):
+        budget = account(LARGE)
+        other = table_of(budget=budget, measure=measure)
+        with pytest.raises(InvalidParameterError, match="'ill'"):
+            other.examples(2)
+        assert budget.spent().queries == 0
+        assert set(other.sample(1)[0]) == set(measure)
+
+
+def test_examples_are_text_and_label_with_a_record(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    budget = account(3.0, ledger=url)
+    table = table_of(schema=SUMMED, budget=budget, noise="gaussian")
+    examples = table.examples(4)
     assert isinstance(examples, ReleasedExamples)
     assert examples[0]["text"].startswith("The age is ")
-    assert " years. The pay is " in examples[0]["text"]
     assert {example["label"] for example in examples} == {"well", "ill"}
     record = examples.record
-    assert record["mechanism"] == "gdp_table"
+    assert (record["mechanism"], record["charge"]) == ("gdp_table", 1)
     assert (record["relation"], record["unit"]) == ("add_remove", "one row")
-    assert record["delta"] == 0
-    assert record["charge"] == 1
-    assert record["account"]["queries_spent"] == 1
-
-
-def test_a_plan_pays_for_one_release_and_examples_are_free_afterwards() -> None:
-    budget = account(2.0)
-    table = GDPTable(people(600), people_schema(), budget=budget)
-    assert budget.spent().queries == 0
-    for k in (1, 2, 5):
-        assert len(table.examples(k)) == k
-    assert budget.spent().queries == 1
-    record = table.record()
-    assert 1.99 < record["epsilon"] <= 2.0001
-    again = GDPTable(people(600), people_schema(), budget=budget)
-    with pytest.raises(BudgetExhaustedError):
-        again.release()
-
-
-def test_a_selector_goes_into_any_few_shot_prompt(exact: GDPTable) -> None:
+    assert (record["delta"], record["epsilon"]) == (1e-6, pytest.approx(3, rel=1e-3))
+    examples.save(tmp_path / "rows.json")
+    ReleasedExamples.load(tmp_path / "rows.json", ledger=url).verify()
     prompt = FewShotPromptTemplate(
-        example_selector=exact.examples(6).selector(2),
+        example_selector=examples.selector(2),
         example_prompt=PromptTemplate.from_template("Text: {text}\nLabel: {label}"),
         suffix="Text: {text}\nLabel:",
     )
-    shown = prompt.format(text=exact.schema.text(people(1)[0]))
-    assert shown.count("Label:") == 3
+    assert prompt.format(text=table.text(people(1)[0])).count("Label:") == 3
 
 
 async def test_the_chain_classifies_rows() -> None:
@@ -194,168 +331,199 @@ async def test_the_chain_classifies_rows() -> None:
             CategoricalColumn(name="size", values=["small", "large"]),
         ],
     )
-    rows = [
-        {"color": "red", "size": "large"},
-        {"color": "green", "size": "small"},
-    ] * 200
-    table = GDPTable(rows, schema, budget=account())
-    chain = table.classification_chain(OfflineChatModel(), k=4)
     red, green = {"color": "red"}, {"color": "green", "size": "small"}
+    rows = [{**red, "size": "large"}, green] * 200
+    table = await GDPTable(rows, schema, budget=account()).arelease()
+    assert len(await table.aexamples(3)) == 3
+    chain = table.classification_chain(OfflineChatModel(), k=4)
     assert chain.invoke(red) == "large"
     assert chain.batch([red, green]) == ["large", "small"]
     assert await chain.ainvoke(green) == "small"
     with pytest.raises(InvalidParameterError, match="'color'"):
         chain.invoke({})
-    with pytest.raises(InvalidParameterError, match="mapping"):
-        chain.invoke(7)
-
-
-async def test_everything_can_be_awaited() -> None:
-    table = GDPTable(people(600), people_schema(), budget=account())
-    assert (await table.arelease()) is table.release()
-    assert len(await table.aexamples(3)) == 3
-
-
-def test_the_paper_table_of_amplification() -> None:
-    """Table of Carey et al., N and n of adult and blood; printed figures."""
-    printed = {
-        (3016, 30162): {1: 0.159, 5: 2.756, 10: 7.698, 25: 22.697},
-        (300, 598): {1: 0.622, 5: 4.317, 10: 9.310, 25: 24.310},
-    }
-    for (n, total), column in printed.items():
-        for epsilon, reached in column.items():
-            table = GDPTable(
-                people(2000),
-                people_schema(),
-                budget=account(epsilon + 1, delta=1e-9),
-                sampling_rate=n / total,
-                epsilon=epsilon,
-                small_groups="keep",
-            )
-            record = table.release().record()
-            assert record["epsilon"] == pytest.approx(reached, abs=6e-4)
-            before = record["parameters"]["epsilon_before_sampling"]
-            assert before == pytest.approx(epsilon, rel=1e-9)
-
-
-def test_a_forecast_tells_the_error_before_anything_is_paid() -> None:
-    budget = account(1.0)
-    table = GDPTable(people(4000), people_schema(), budget=budget)
-    told = table.forecast(4000)
-    assert budget.spent().queries == 0
-    found = table.release().statistics
-    assert told.size_error == pytest.approx(found.sizes[0].error)
-    for column in told.columns:
-        if column.name in ("age", "pay"):
-            width = {"age": 60, "pay": 10}[column.name]
-            mean = found.mean(0, column.name)
-            # The release's own error also has the part of the number of rows.
-            assert column.error * width == pytest.approx(mean.error, rel=0.5)
-    assert told.is_possible
-    assert not table.forecast(3).is_possible
-    assert "larger epsilon" in table.forecast(3).advice()
-    assert "Mostly noise" in table.forecast(60).advice()
-
-
-def test_the_stated_error_is_the_error_of_the_noise() -> None:
-    """Standard errors against many draws of the same release."""
-    measured_once, table = measured(
-        people(3000), people_schema(), account(0.5), epsilon=0.5
-    )
-    stated = table.release().statistics.mean(0, "age").error
-    exact = measured_once.tallies
-    found = []
-    for seed in range(400):
-        made = table.release().statistics
-        with seeded(seed):
-            noisy = noisy_tallies(
-                exact, cast("Pure", made.paid), bounds=made.terms.bounds
-            )
-        again = NoisyStatistics.of(
-            made.terms,
-            made.paid,
-            [int(number) for tally in noisy for number in tally.ravel()],
-        )
-        assert again is not None
-        size = again.sizes[0].value
-        found.append(float(again.tallies[0][0, 0]) / size / 2)
-    assert np.std(found) == pytest.approx(stated, rel=0.25)
-
-
-def test_what_was_not_released_yet_is_not_shown_and_not_charged() -> None:
-    budget = account()
-    table = GDPTable(people(600), people_schema(), budget=budget)
-    for show in (table.record, table.summary, lambda: table.statistics):
-        with pytest.raises(InvalidParameterError, match=r"release\(\)"):
-            show()
-    assert budget.spent().queries == 0
-    assert table.release() is table
-    assert table.summary() == table.statistics.summary()
-    record = table.record()
-    record["epsilon"] = 0
-    assert table.record()["epsilon"] > 3
-
-
-@pytest.mark.parametrize("group", [-1, 2])
-def test_groups_beyond_the_last_are_refused(exact: GDPTable, group: int) -> None:
-    found = exact.release().statistics
-    with pytest.raises(InvalidParameterError, match="from 0 to 1"):
-        found.described_group(group)
-    with pytest.raises(InvalidParameterError, match="from 0 to 1"):
-        found.mean(group, "pay")
-
-
-def test_the_repr_says_what_is_public(exact: GDPTable) -> None:
-    assert "released=False" in repr(exact)
-    exact.release()
-    assert "released=True" in repr(exact)
-    seeded = GDPTable([], people_schema(), random=SeededRandom(1))
-    assert "NOT SECURE" in repr(seeded)
-
-
-def test_a_table_is_not_pickled(exact: GDPTable) -> None:
-    with pytest.raises(TypeError):
-        pickle.dumps(exact)
-
-
-def test_without_a_budget_nothing_happens() -> None:
-    def never() -> Any:
-        raise AssertionError("read")
-        yield
-
-    with pytest.raises(NoBudgetError):
-        GDPTable(never(), people_schema()).release()
-
-
-def test_accounts_that_charge_units_are_refused() -> None:
-    budget = PrivacyBudgetHandler(
-        epsilon=1, delta=1e-6, queries=1, scope="unit", ledger=":memory:"
-    )
-    with pytest.raises(InvalidParameterError, match="units one by one"):
-        GDPTable(people(9), people_schema(), budget=budget).release()
-
-
-def test_numbers_without_bins_make_no_groups() -> None:
-    plain = NumericColumn(name="age", kind="integer", lower=20, upper=80)
-    with pytest.raises(InvalidParameterError, match="'age'"):
-        GDPTable([], people_schema(age=plain), group_by="age")
-    with pytest.raises(InvalidParameterError, match="'age'"):
-        GDPTable([], people_schema(age=plain), numeric="bins")
+    again = pickle.loads(pickle.dumps(chain.first))
+    assert again.invoke(red) == table.text(red)
 
 
 def test_rows_to_classify_may_have_what_the_table_left_out() -> None:
     rows = [{**row, "who": place} for place, row in enumerate(people(600))]
-    table = GDPTable(rows, people_schema(), budget=account(), unit_key="who")
+    table = table_of(rows=rows, unit_key="who")
     chain = table.classification_chain(OfflineChatModel(), k=2)
     assert chain.invoke(rows[0]) in ("well", "ill")
     with pytest.raises(InvalidParameterError, match="'note'"):
         chain.invoke({**rows[0], "note": "x"})
     noted = [{**row, "note": "x"} for row in people(600)]
-    lenient = GDPTable(noted, people_schema(), budget=account(), extra_columns="ignore")
-    assert lenient.text(noted[0]) == table.text(rows[0])
+    with pytest.raises(InvalidParameterError, match="note"):
+        table_of(rows=noted).release()
 
 
-def test_a_chain_holds_what_is_public_and_can_be_pickled(exact: GDPTable) -> None:
-    chain = exact.classification_chain(OfflineChatModel(), k=2)
-    again = pickle.loads(pickle.dumps(chain.first))
-    assert again.invoke(people(1)[0]) == exact.text(people(1)[0])
+# --- charge, draw, resume -------------------------------------------------------------
+
+
+def test_a_plan_pays_for_one_release_and_the_rest_is_free() -> None:
+    budget = account(2.0)
+    table = table_of(budget=budget)
+    assert "released=False" in repr(table)
+    for show in (table.record, table.summary, lambda: table.statistics):
+        with pytest.raises(InvalidParameterError, match=r"release\(\)"):
+            show()
+    assert budget.spent().queries == 0
+    for k in (1, 2, 5):
+        assert len(table.examples(k)) == k
+    assert "released=True" in repr(table.release())
+    assert budget.spent().queries == 1
+    record = table.record()
+    assert 1.99 < record["epsilon"] <= 2.0001
+    record["epsilon"] = 0
+    assert table.record()["epsilon"] > 1
+    with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\)"):
+        table_of(budget=budget).release()
+    with pytest.raises(BudgetExhaustedError, match="no release of these terms"):
+        table_of(budget=budget, measure=["job"]).release(resume=True)
+    with pytest.raises(TypeError):
+        pickle.dumps(table)
+
+
+@pytest.mark.parametrize("noise", [None, "gaussian", "laplace"])
+def test_a_release_is_found_again_by_the_same_terms(noise: Any) -> None:
+    budget = account(0.5)
+    first = table_of(budget=budget, noise=noise).release()
+    again = table_of(rows=5, budget=budget, noise=noise).release(resume=True)
+    assert again.record() == first.record()
+    assert again.summary() == first.summary()
+    assert budget.spent().queries == 1
+
+
+@pytest.mark.parametrize("other", ["gaussian", "laplace"])
+def test_an_interrupted_release_is_drawn_for_its_own_charge(
+    other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever noise an account would get now: the charge says which was paid for."""
+    budget = account(0.5, accounting="renyi", queries=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            GDPTerms, "settled", lambda t, _: t.model_copy(update={"noise": other})
+        )
+        before_draws(patch, full)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table_of(budget=budget).release()
+    assert budget.spent().queries == 1
+    table = table_of(budget=budget).release(resume=True)
+    (event,) = table.record()["events"]
+    assert event["kind"] == {"gaussian": "gaussian", "laplace": "pure"}[other]
+    assert table.record()["parameters"]["noise"] == other
+    assert budget.spent().queries == 1
+
+
+def test_a_draw_that_was_not_stored_is_in_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused: list[Any] = []
+    before_draws(monkeypatch, lambda _, value: full(refused.append(value)))
+    with pytest.raises(LedgerError) as caught:
+        table_of(rows=200).release()
+    report = traceback.TracebackException.from_exception(
+        caught.value, capture_locals=True
+    )
+    seen = [
+        text
+        for frame in report.stack
+        if "langchain_dpicl" in frame.filename
+        for text in (frame.locals or {}).values()
+    ]
+    assert seen
+    assert len(refused) == 1
+    assert not any(str(refused[0])[1:-1] in text or "array(" in text for text in seen)
+
+
+def test_an_account_without_a_plan_pays_what_a_release_names() -> None:
+    budget = account(3.0, accounting="renyi", queries=None)
+    record = table_of(budget=budget, epsilon=0.5).release().record()
+    assert (record["epsilon"], record["delta"]) == (0.5, 0)
+    again = table_of(rows=1, budget=budget, epsilon=0.5).release(resume=True)
+    assert again.record() == record
+    with pytest.raises(InvalidParameterError, match="queries="):
+        table_of(budget=budget).release()
+
+
+def test_the_account_says_whose_rows_it_protects() -> None:
+    rows = [{**row, "who": f"p{place % 50}"} for place, row in enumerate(people(300))]
+    table = table_of(rows=rows, unit_key="who", rows_per_unit=4).release()
+    record = table.record()
+    assert record["unit"] == "all rows with the same 'who'"
+    assert record["parameters"]["rows_per_unit"] == 4
+    assert table.statistics.total()[0] == 200
+    with pytest.raises(NoBudgetError):
+        table_of(budget=None).release()
+    units = PrivacyBudgetHandler(
+        epsilon=1, delta=1e-6, queries=1, scope="unit", ledger=":memory:"
+    )
+    with pytest.raises(InvalidParameterError, match="units one by one"):
+        table_of(budget=units).release()
+    several = account(queries=2)
+    table_of(budget=several, noise="laplace").release()
+    with pytest.raises(PlanMismatchError):
+        table_of(budget=several, noise="gaussian").release()
+
+
+# --- what is private ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("age", CANARY),
+        ("age", None),
+        ("pay", float("nan")),
+        ("job", CANARY),
+        ("ill", [CANARY]),
+        ("job", {CANARY: CANARY}),
+        ("skills", CANARY),
+        ("skills", [CANARY, "a"]),
+        ("skills", [["a"]]),
+        ("skills", None),
+    ],
+)
+def test_errors_name_the_column_and_hold_nothing_of_the_row(
+    column: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    skills = CategoricalColumn(name="skills", values=["a", "b"], max_items=1)
+    rows = [{**row, "skills": "a"} for row in people(20)]
+    rows[7] = {**rows[7], column: value}
+    # What is not measured is checked all the same.
+    table = table_of(rows=rows, schema=people_schema(skills=skills), measure=["ill"])
+    with pytest.raises(DPError, match=repr(column)) as caught:
+        table.release()
+    report = traceback.TracebackException.from_exception(
+        caught.value, capture_locals=True
+    )
+    ours = "".join(report.format()).split("langchain_dpicl", 1)[1]
+    for text in (str(caught.value), ours, caplog.text, repr(table)):
+        assert CANARY not in text
+
+
+def test_what_is_left_of_an_iterator_is_not_the_table() -> None:
+    def broken() -> Iterator[Any]:
+        yield from people(20)
+        raise ConnectionError
+
+    budget = account()
+    table = table_of(rows=iter(broken()), budget=budget)
+    with pytest.raises(ConnectionError):
+        table.release()
+    for _ in range(2):
+        with pytest.raises(InvalidParameterError, match="iterator"):
+            table.release()
+    assert budget.spent().queries == 0
+
+
+def test_the_ledger_holds_nothing_of_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    rows = [{**row, "who": f"{CANARY}-{place}"} for place, row in enumerate(people(90))]
+    budget = account(ledger=f"sqlite:///{path}")
+    table = table_of(rows=rows, budget=budget, unit_key="who", measure=[("job", "ill")])
+    examples = table.examples(3)
+    assert CANARY.encode() not in path.read_bytes()
+    assert CANARY not in repr(examples.record)
+    assert CANARY not in repr(vars(table))

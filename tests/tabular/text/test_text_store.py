@@ -60,26 +60,28 @@ def test_what_was_read_before_ctrl_c_is_not_asked_again(
 
 
 async def test_what_was_read_before_a_cancellation_is_not_asked_again() -> None:
-    begun, go_on = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    begun, go_on = threading.Event(), threading.Event()
 
-    class Slow(AsyncReader):
-        async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            if "Traveler 10 " in str(messages[-1].content) and not go_on.is_set():
-                loop.call_soon_threadsafe(begun.set)
-                await asyncio.sleep(60)
-            return self._generate(messages)
+    def slow(prompt: str) -> str:
+        if "Traveler 10 " in prompt:
+            begun.set()
+            assert go_on.wait(20)
+        return choose(prompt)
 
-    model = Slow()
+    model = AsyncReader(reply=slow)
     rows = text_rows(complaints(20), model, max_concurrency=1)
     reading = asyncio.ensure_future(rows.aread())
-    await asyncio.wait_for(begun.wait(), 20)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
+    waiting = asyncio.ensure_future(rows.aread())
+    assert await asyncio.to_thread(begun.wait, 20)
+    for canceled in (waiting, reading):
+        canceled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await canceled
+    asked = len(model.asked)
     go_on.set()
-    assert len(model.asked) == 10
+    # The one in flight is kept, and no further one is made.
     await rows.aread()
+    assert asked == 11
     assert list(rows) == ALL
     assert len(model.asked) == 20
 

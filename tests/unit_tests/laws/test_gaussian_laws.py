@@ -46,21 +46,6 @@ def vote_worlds(change: str) -> Worlds:
         yield votes(one), votes(two)
 
 
-ANGLES = [np.array([np.cos(a), np.sin(a)]) for a in np.linspace(0, 2 * np.pi, 8, False)]
-
-
-def vector_worlds(change: str) -> Worlds:
-    """Rows of any length: the release shortens them to a radius of 1."""
-    longest = [3 * angle for angle in ANGLES] + [ANGLES[0] / 2]
-    for one, two in slot_worlds(change, longest, most=2):
-        yield (
-            *(
-                np.array([x for x in w if x is not None]).reshape(-1, 2)
-                for w in (one, two)
-            ),
-        )
-
-
 TOKENS = [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0.5, 0.5, 0]]
 
 
@@ -107,11 +92,6 @@ class Row:
 SQRT2 = 2**0.5
 ROWS = [
     Row("votes", vote_worlds, {"add_remove": 1.0, "replace": SQRT2}),
-    Row(
-        *("vectors", vector_worlds, {"add_remove": 1.0, "replace": 2.0}),
-        {"radius": 1.0},
-        lambda n: np.zeros((0, n)),
-    ),
     Row(
         *("token", token_worlds, {"add_remove": 1.0, "replace": SQRT2}),
         {},

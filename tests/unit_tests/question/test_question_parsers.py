@@ -260,10 +260,10 @@ async def test_what_is_no_question_is_refused_before_a_charge(way: str) -> None:
 async def test_a_retriever_gives_released_documents() -> None:
     """An existing chain takes it; the k best candidates come for one charge."""
     budget = rich()
-    model = AsyncScriptedModel(script=says(lambda number: "dry cough"))
-    retriever = DPRetriever(
-        groups=GROUPS, model=model, parser=PARSERS["esa"](), budget=budget, k=2
+    model = AsyncScriptedModel(
+        script=says(lambda number: "dry cough" if number % 3 else "skin rash")
     )
+    retriever = DPRetriever(chain=chain(GROUPS, model, PARSERS["esa"](), budget), k=2)
     for found in (retriever.invoke(ASKED), await retriever.ainvoke(f"{ASKED} rash")):
         assert found[0].page_content == "dry cough"
         assert {one.page_content for one in found} <= set(CANDIDATES)
@@ -278,7 +278,7 @@ async def test_a_retriever_gives_released_documents() -> None:
     assert (parts | prompt | public | StrOutputParser()).invoke(f"{ASKED}!") == "dry"
     assert not any("<" in prompt for prompt in public.prompts)
     with pytest.raises(NoBudgetError):
-        DPRetriever(groups=GROUPS, model=model, parser=PARSERS["esa"]()).invoke(ASKED)
+        DPRetriever(chain=chain(GROUPS, model, PARSERS["esa"]())).invoke(ASKED)
 
 
 @pytest.mark.promise("tool-answers-with-record")

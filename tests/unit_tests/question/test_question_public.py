@@ -99,8 +99,7 @@ def of_chain(**terms: Any) -> Any:
 
 
 def of_retriever(**terms: Any) -> Any:
-    parts = {"groups": GROUPS, "model": ScriptedModel(script=reply), "parser": vote()}
-    return DPRetriever(**{**parts, **terms})
+    return DPRetriever(**{"chain": of_chain(), **terms})
 
 
 def vote(**terms: Any) -> VoteOutputParser:

@@ -217,10 +217,12 @@ async def test_the_number_of_calls_is_public() -> None:
                 model = AsyncScriptedModel(script=script)
                 groups = stored(documents, n_groups=GROUPS, **terms)
                 made = chain(groups, model, exact_vote(LABELS), account(), cache=False)
-                await made.ainvoke(ASKED)
+                first = record(await made.ainvoke(ASKED))["details"]
                 before = len(model.prompts)
                 await made.ainvoke(ASKED)
-                counts.add(len(model.prompts) - before)
+                # After this *released* reason the model is asked alone once more.
+                has_failed = "failed" in first.get("reason", "")
+                counts.add(len(model.prompts) - before - has_failed)
     assert counts == {GROUPS}
 
 

@@ -8,6 +8,7 @@ reconstructed from reports is right on average.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import Counter
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 from faces import (
     InvalidParameterError,
+    PlanMismatchError,
+    planned,
     reports,
     table_of,
     tabular,
@@ -104,9 +107,9 @@ def test_no_row_makes_a_report_likelier_than_epsilon_allows() -> None:
         assert uniform / min(each.values()) <= math.exp(EPSILON)
 
 
-def reported(row: Row, seed: int) -> dict[str, dict[str, float]]:
+def reported(row: Row) -> dict[str, dict[str, float]]:
     """Return the shares of what a curator's reports say, column by column."""
-    table = table_of("LDPTable", [row] * MANY, SCHEMA, epsilon=EPSILON, seed=seed)
+    table = table_of("LDPTable", [row] * MANY, SCHEMA, epsilon=EPSILON)
     found: dict[str, dict[str, float]] = {}
     for name, estimates in table.release().standard_errors().items():
         size = len(estimates)
@@ -123,7 +126,7 @@ def reported(row: Row, seed: int) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize("number", [0, 4])
 def test_a_curators_reports_have_the_same_law(number: int) -> None:
     own = law(person(number), RIGHT)
-    for place, (name, found) in enumerate(reported(person(number), 2).items()):
+    for place, (name, found) in enumerate(reported(person(number)).items()):
         expected = {
             value: sum(p for cell, p in own.items() if cell[place] == value)
             for value in VALUES[name]
@@ -186,6 +189,27 @@ def test_the_record_claims_what_a_report_says_and_not_that_it_was_made() -> None
     assert record["relation"] == "replace"
     assert "public" in record["neighbors"]
     assert (record["epsilon"], record["delta"]) == (EPSILON, 0.0)
+
+
+def check_one_promise(accounts: list[Any]) -> None:
+    """Check that what accounts paid for promises the same of a person."""
+    promises, ways = set(), [{}, {"participation": None, "invited": 60}]
+    for terms, budget in zip(ways, accounts, strict=True):
+        table = table_of("LDPTable", people_rows(50), SCHEMA, budget=budget, **terms)
+        with contextlib.suppress(PlanMismatchError):
+            promises.add(table.release().record()["relation"])
+    assert len(promises) == 1
+
+
+@pytest.mark.promise("reports-claim")
+def test_an_account_takes_no_exact_number_of_reports_beside_another_promise() -> None:
+    check_one_promise([planned(accounting="renyi", queries=2)] * 2)
+
+
+@pytest.mark.promise("reports-claim", twin=True)
+def test_twin_of_an_account_for_each() -> None:
+    with pytest.raises(AssertionError):
+        check_one_promise([planned(), planned()])
 
 
 @pytest.mark.promise("report-law")

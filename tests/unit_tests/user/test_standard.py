@@ -63,7 +63,7 @@ class TestRetriever(RetrieversIntegrationTests):
 
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
-        return parts()
+        return {"chain": DPChain(**parts())}
 
 
 class OurTool:

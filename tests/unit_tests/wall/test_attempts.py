@@ -261,6 +261,7 @@ async def counted(model: Any, reply: Any, documents: list[Document]) -> dict[str
         model=asked,
         parser=VoteOutputParser(labels="draft"),
         budget=corpus_account(":memory:"),
+        cache=False,
     )
     numbers: dict[str, Any] = {}
     with warnings.catch_warnings(record=True) as warned, logged() as (records, _):

@@ -87,7 +87,11 @@ HOLDERS: dict[str, Made] = {
         rows_of(held), SCHEMA, budget=corpus_account(":memory:"), unit_key=KEY
     ),
     "ldp": lambda held: tabular.LDPTable(
-        rows_of(held), SCHEMA, budget=corpus_account(":memory:"), unit_key=KEY
+        rows_of(held),
+        SCHEMA,
+        budget=corpus_account(":memory:"),
+        unit_key=KEY,
+        invited=9,
     ),
 }
 """What holds records, or is made of what does."""

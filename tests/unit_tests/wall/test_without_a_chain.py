@@ -232,6 +232,7 @@ def test_an_open_wall_shows_it(process: str, crowd: str) -> None:
 def test_nobody_sees_a_row_of_a_table(kind: str, crowd: str) -> None:
     """Nor a cell that the schema does not declare, and so refuses."""
     schema = SCHEMA if kind == "undeclared" else OPEN_SCHEMA
+    invited = {"invited": 99} if kind == "ldp" else {}
     made = tabular.LDPTable if kind == "ldp" else tabular.GDPTable
 
     def act(run: Run, stack: ExitStack) -> None:
@@ -243,6 +244,7 @@ def test_nobody_sees_a_row_of_a_table(kind: str, crowd: str) -> None:
                     schema,
                     budget=budget,
                     unit_key=KEY,
+                    **invited,
                 )
             )
             released = run.things[-1].release()

@@ -35,6 +35,7 @@ from faces import (
     create_dp_tool,
     dispose,
     open_account,
+    settle,
 )
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
@@ -288,12 +289,12 @@ def ask(
             return face.seconds if is_private(prompt) else 0.0
 
         budget = stack.enter_context(account(run, face.account))
+        stack.callback(settle)
         chain = DPChain(
             groups=groups(sampled=face.sampled),
             model=MODELS[crowd](script=script, seconds=seconds, **run.fields),
             parser=face.parser(),
             cache=face.cache,
-            progress=True,
         )
         run.things += [chain, chain.groups, chain.parser]
         run.callbacks.append(budget)

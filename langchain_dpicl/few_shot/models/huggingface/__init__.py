@@ -1,1 +1,0 @@
-"""Next-token probabilities from a model of `transformers`."""

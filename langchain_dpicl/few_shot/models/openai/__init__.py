@@ -1,1 +1,0 @@
-"""Next-token probabilities from an OpenAI-compatible server."""

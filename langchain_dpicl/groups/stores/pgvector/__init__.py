@@ -1,1 +1,0 @@
-"""LangChain's `PGVectorStore`, searched group by group."""

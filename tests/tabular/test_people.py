@@ -1,0 +1,198 @@
+"""Who takes part in a release, and with which rows: by the own rows and a key alone."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.exact_laws import keeps_to
+
+from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.tabular import people as module
+from langchain_dpicl.tabular.people import People, distinct_digests, read_people
+from langchain_dpicl.tabular.rows import Columns
+
+KEY = bytes(range(32))
+PRIVATE = "Zebediah-1847"
+Row = dict[str, Any]
+
+
+def codes(columns: Columns) -> dict[str, Any]:
+    return {"code": np.asarray(columns["code"], dtype=np.int64)}
+
+
+def read(rows: Any, **terms: Any) -> People:
+    terms = {"unit_key": "who", "progress": False, **terms}
+    return read_people(rows, ["code"], codes, **terms)
+
+
+def taken(rows: Any, **terms: Any) -> Counter[int]:
+    return Counter(read(rows, key=KEY, **terms).codes["code"].tolist())
+
+
+def rows_of(visits: Sequence[int]) -> list[Row]:
+    """Return rows of people, each with so many; a code is a person's own."""
+    return [
+        {"who": f"p{who}", "code": 100 * who + visit}
+        for who, count in enumerate(visits)
+        for visit in range(count)
+    ]
+
+
+def moved_by_one(cap: Callable[..., Any] | None, monkeypatch: Any) -> int:
+    """Return most rows of others that change where one person goes."""
+    if cap is not None:
+        monkeypatch.setattr(module.UnitDraw, "_ranks", cap)
+    worst = 0
+    for seed in range(40):
+        source = random.Random(seed)
+        rows = rows_of([source.randint(1, 6) for _ in range(8)])
+        source.shuffle(rows)
+        whole = taken(rows, rows_per_unit=2)
+        left = [row for row in rows if row["who"] != "p3"]
+        source.shuffle(left)
+        others = Counter({k: n for k, n in whole.items() if k // 100 != 3})
+        change = (others - taken(left, rows_per_unit=2)) + (
+            taken(left, rows_per_unit=2) - others
+        )
+        worst = max(worst, change.total())
+    return worst
+
+
+def test_a_person_changes_nobody_elses_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert moved_by_one(None, monkeypatch) == 0
+
+
+def test_the_first_rows_of_a_person_would_be_a_trap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def first(self: Any, matrix: Any, units: Any) -> Any:
+        del self, units
+        return np.stack([np.arange(len(matrix)), np.zeros(len(matrix))], axis=1).astype(
+            np.uint64
+        )
+
+    assert moved_by_one(first, monkeypatch) > 0
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    visits=st.lists(st.integers(1, 5), min_size=1, max_size=9),
+    cap=st.integers(1, 3),
+    order=st.randoms(use_true_random=False),
+)
+def test_order_changes_nothing_and_each_person_has_at_most_the_cap(
+    visits: list[int], cap: int, order: Any
+) -> None:
+    rows = rows_of(visits)
+    terms = {"rows_per_unit": cap}
+    whole = taken(rows, **terms)
+    order.shuffle(rows)
+    assert taken(iter(rows), **terms) == whole
+    for who, count in enumerate(visits):
+        own = sum(n for code, n in whole.items() if code // 100 == who)
+        assert own == min(cap, count)
+
+
+def test_a_row_that_is_there_twice_has_twice_the_chance() -> None:
+    rows = [{"who": 1, "code": code} for code in (7, 7, 8)]
+    drawn = [
+        int(read(rows, random=SeededRandom(seed)).codes["code"][0])
+        for seed in range(2_000)
+    ]
+    assert keeps_to(drawn, {7: 2 / 3, 8: 1 / 3})
+    assert taken(rows, rows_per_unit=3) == Counter({7: 2, 8: 1})
+
+
+def test_a_key_is_used_once() -> None:
+    draws = {
+        tuple(read(rows_of([9] * 40), rows_per_unit=2).codes["code"]) for _ in "ab"
+    }
+    assert len(draws) == 2
+
+
+def test_a_cell_may_hold_several_codes() -> None:
+    rows = [{"who": n, "code": n} for n in range(3)]
+    pairs = {0: [0, 2], 1: [1, -1], 2: [-1, -1]}
+
+    def encode(columns: Columns) -> dict[str, Any]:
+        return {"code": np.array([pairs[n] for n in columns["code"]])}
+
+    found = read_people(rows, ["code"], encode, unit_key="who", widths={"code": 2})
+    assert found.codes["code"].tolist() == [*pairs.values()]
+    with pytest.raises(InvalidParameterError, match="integer a row"):
+        read_people(rows, ["code"], encode, unit_key="who")
+
+
+def test_parts_of_a_table_know_their_people() -> None:
+    whole = read(rows_of([2, 1, 3]), key=KEY)
+    left = read(rows_of([2]), key=KEY)
+    right = read(rows_of([0, 1, 3]), key=KEY)
+    assert whole.units is not None
+    assert left.units is not None
+    assert right.units is not None
+    joined = distinct_digests(np.concatenate([left.units, right.units]))
+    assert np.array_equal(joined, whole.units)
+    assert len(whole.units) == 3
+    assert read(rows_of([2])).units is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [("7", 7, True), (" 7 ", 7, True), ("07", 7, False), ("e\u0301", "\xe9", True)],
+)
+def test_ids_have_one_spelling(one: Any, other: Any, is_same: bool) -> None:
+    found = read([{"who": one, "code": 1}, {"who": other, "code": 2}], key=KEY).units
+    assert found is not None
+    assert (len(found) == 1) is is_same
+
+
+@pytest.mark.parametrize(
+    "who",
+    [None, "", 7.0, True, [7], np.timedelta64(3, "s"), np.datetime64("2020-01-01")],
+)
+def test_an_id_is_text_or_a_whole_number(who: Any) -> None:
+    rows = [{"who": PRIVATE, "code": 1}, {"who": who, "code": 2}]
+    with pytest.raises(UnitError, match=r"Row 1 .*'who'") as caught:
+        read(rows)
+    assert PRIVATE not in repr(locals_of(caught.value))
+
+
+def locals_of(error: BaseException) -> list[dict[str, Any]]:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [f.f_locals for f in frames if f.f_code.co_filename != __file__]
+
+
+def test_what_is_refused_shows_no_row_in_its_frames() -> None:
+    def refuse(columns: Columns) -> dict[str, Any]:
+        raise InvalidParameterError("no" + str(len(columns)))
+
+    rows = [{"who": PRIVATE, "code": 1}]
+    with pytest.raises(InvalidParameterError, match="no2") as caught:
+        read_people(rows, ["code"], refuse, unit_key="who")
+    assert PRIVATE not in repr(locals_of(caught.value))
+    with pytest.raises(InvalidParameterError, match="32 bits"):
+        read([{"who": 1, "code": 1 << 40}])
+    with pytest.raises(InvalidParameterError, match="rows_per_unit needs unit_key"):
+        read(rows, unit_key=None, rows_per_unit=2)
+    assert repr(read(rows)) == "People(<hidden>)"
+    with pytest.raises(InvalidParameterError, match="unit_key"):
+        read(rows, unit_key=" ")
+
+
+def test_people_may_be_many() -> None:
+    rows = ({"who": number // 3, "code": number % 7} for number in range(150_000))
+    found = read(rows, rows_per_unit=2)
+    assert found.n_rows == 150_000
+    assert len(found.codes["code"]) == 100_000
+    assert found.codes["code"].dtype == np.int32
+    assert pickle.loads(pickle.dumps(found)).n_rows == 150_000
