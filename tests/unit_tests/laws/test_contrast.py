@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faces import next_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_dpicl.mechanisms.next_token import contrasted
-
+contrasted = next_token.contrasted
 TINY = 1e-6
 POWERS = (0.0, 0.5, 1.0, 3.0)
 CORNERS = [np.eye(3)[k] for k in range(3)]
@@ -59,12 +59,14 @@ def norms(vectors: Iterable[np.ndarray]) -> list[float]:
     return [float(np.linalg.norm(vector)) for vector in vectors]
 
 
+@pytest.mark.promise("contrast-per-slot")
 def test_a_sum_of_contrasts_moves_as_a_sum_of_distributions_does() -> None:
     come, change = distances(slots=3)
     assert come == pytest.approx(1.0, abs=1e-9)
     assert change == pytest.approx(math.sqrt(2), abs=1e-9)
 
 
+@pytest.mark.promise("contrast-per-slot", twin=True)
 def test_twin_the_contrast_of_a_mean_has_no_such_bound() -> None:
     public = PUBLIC[-2]
     worlds = [[*[CORNERS[0]] * 19, CORNERS[k]] for k in (0, 1)]
@@ -81,6 +83,7 @@ weights = st.lists(
 ).filter(lambda row: sum(row) > 0)
 
 
+@pytest.mark.promise("contrast-per-slot")
 @given(weights, weights, st.floats(0, 10))
 def test_it_is_a_distribution_of_one_slot(
     row: list[float], public: list[float], power: float
