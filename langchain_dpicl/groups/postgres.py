@@ -211,7 +211,7 @@ class PostgresGroups(TermedSource):
         *,
         unit_key: str,
         n_groups: int,
-        docs_per_group: int = 4,
+        docs_per_group: int = 8,
         score_threshold: float | None = None,
         sampling_rate: float = 1.0,
         schema: str | None = None,

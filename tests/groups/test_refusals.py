@@ -168,7 +168,7 @@ def test_description_is_public_json() -> None:
         "retrieval": "threshold",
         "unit_key": "unit",
         "n_groups": 4,
-        "docs_per_group": 4,
+        "docs_per_group": 8,
         "score_threshold": 0.25,
         "sampling_rate": 1.0,
         "relation": "replace",

@@ -143,7 +143,7 @@ def best(
     documents: Sequence[Document],
     *,
     n_groups: int = 1,
-    docs_per_group: int = 4,
+    docs_per_group: int = 8,
     score_threshold: float | None = None,
     takes_part: Callable[[Document], bool] = lambda _: True,
 ) -> list[list[str | None]]:

@@ -154,7 +154,7 @@ def test_whoever_may_only_read(server: VectorServer, name: str) -> None:
     server.run(f"GRANT USAGE ON SCHEMA {server.schema} TO reader")
     server.run("GRANT SELECT ON {} TO reader", name)
     groups = server.groups(name, url=f"{server.url}%20-crole%3Dreader")
-    assert sum(map(len, groups.draw(ASKED))) == 4
+    assert sum(map(len, groups.draw(ASKED))) == 6
     with pytest.raises(GroupCallError, match="InsufficientPrivilege"):
         groups.delete_unit(f"{PRIVATE}-0")
     assert server.groups(name).n_units == 6
