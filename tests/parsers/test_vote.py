@@ -108,12 +108,14 @@ def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly
     parser = PARSERS["vote"]()
     noise = paid(parser, z=1.0)
     reason = CALLS_FAILED if failing.failed else UNREADABLE
-    outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)
+    # Noise alone makes a lead of equal counts in up to 5 % of releases.
+    with use(SeededRandom(2)):
+        outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)
+        half = release(parser, [failing] * 50 + [Slot("cough")] * 50, paid=noise)
+        fewer = release(parser, [failing] * 40 + [Slot("cough")] * 60, paid=noise)
     assert outcome.details["reason"] == reason
     assert outcome.text is None
-    half = release(parser, [failing] * 50 + [Slot("cough")] * 50, paid=noise)
     assert half.details["reason"] == NO_LEAD
-    fewer = release(parser, [failing] * 40 + [Slot("cough")] * 60, paid=noise)
     assert fewer.text == "cough"
 
 
