@@ -108,14 +108,16 @@ def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly
     parser = PARSERS["vote"]()
     noise = paid(parser, z=1.0)
     reason = CALLS_FAILED if failing.failed else UNREADABLE
-    # Noise alone makes a lead of equal counts in up to 5 % of releases.
     with use(SeededRandom(2)):
         outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)
-        half = release(parser, [failing] * 50 + [Slot("cough")] * 50, paid=noise)
         fewer = release(parser, [failing] * 40 + [Slot("cough")] * 60, paid=noise)
+        equal = [failing] * 50 + [Slot("cough")] * 50
+        ties = [release(parser, equal, paid=noise) for _ in range(200)]
     assert outcome.details["reason"] == reason
     assert outcome.text is None
-    assert half.details["reason"] == NO_LEAD
+    # Noise alone makes an answer of a tie in 5 % of releases; four deviations more.
+    assert sum(tie.text is not None for tie in ties) < 0.11 * len(ties)
+    assert NO_LEAD in {tie.details.get("reason") for tie in ties}
     assert fewer.text == "cough"
 
 
