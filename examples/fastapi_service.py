@@ -164,7 +164,7 @@ async def events(
 ) -> AsyncIterator[str]:
     """Write a stream as server-sent events: words, then the record.
 
-    Who hangs up has paid, and the answer is stored: it is given again for nothing.
+    A client that hangs up has paid. Its answer is stored, and asking again is free.
     """
     yield sent(first)
     async for chunk in chunks:

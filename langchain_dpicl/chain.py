@@ -158,7 +158,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
     budget: SkipValidation[PrivacyBudgetHandler | None] = Field(
         default=None, exclude=True, repr=False
     )
-    """Who pays, unless the run's config names a handler."""
+    """The account that pays, unless the run's config names a handler."""
 
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
         default=None, exclude=True, repr=False
@@ -551,7 +551,7 @@ class Asked:
 
     Attributes:
         question: The question.
-        budget: Who pays.
+        budget: The account that pays.
         key: What its answer is stored under; None: it is not stored.
         zero_shot: The model's answers to the question alone.
         draft: The possible answers, as the model listed them.

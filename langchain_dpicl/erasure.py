@@ -109,9 +109,9 @@ class ErasureCertificate:
         Raises:
             InvalidParameterError: If the index can't be read.
         """
-        known_as = canonical_unit_id(unit_id)
+        unit = canonical_unit_id(unit_id)
         key = saved.read_revision(index).secrets.erasure_key
-        return known_as is not None and _fingerprint(key, known_as) == self.fingerprint
+        return unit is not None and _fingerprint(key, unit) == self.fingerprint
 
 
 @hiding
@@ -225,19 +225,19 @@ def _erased(
         progress_bar(title, None, shown=progress) as advance,
     ):
         terms, records, base = saved.load(directory, advance=advance)
-        known_as = canonical_unit_id(unit_id)
-        if known_as is None:
+        unit = canonical_unit_id(unit_id)
+        if unit is None:
             refuse_unknown_unit(terms.unit_key)
         secrets = base.secrets
-        print_ = _fingerprint(secrets.erasure_key, known_as)
-        if before is not None and before.fingerprint != print_:
+        fingerprint = _fingerprint(secrets.erasure_key, unit)
+        if before is not None and before.fingerprint != fingerprint:
             raise InvalidParameterError(
                 "The certificate's file is of another erasure; choose another path. "
                 "Nothing was erased."
             )
-        if found := len(records.documents_of(known_as)):
+        if found := len(records.documents_of(unit)):
             done = {
-                "fingerprint": print_,
+                "fingerprint": fingerprint,
                 "erased_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "documents_erased": found,
                 "revision_before": base.number,
@@ -249,14 +249,14 @@ def _erased(
             saved.write(
                 directory,
                 terms,
-                records.without(known_as),
+                records.without(unit),
                 base,
                 advance,
             )
         else:
             # What a crash has left of a former revision.
             saved.sweep(directory)
-    known = [one for one in secrets.erasures if one.get("fingerprint") == print_]
+    known = [one for one in secrets.erasures if one.get("fingerprint") == fingerprint]
     if not known:
         refuse_unknown_unit(terms.unit_key)
     return known[-1]
