@@ -116,7 +116,9 @@ class FactWriter:
         elif told:
             told = told[:_NAMED]
             status = "close"
-            told_as = f"too close to tell, {' or '.join(_said(told, margin))}"
+            alone = [] if told[1:] else ["another, too rare to be named"]
+            named = " or ".join([*_said(told, margin), *alone])
+            told_as = f"too close to tell, {named}"
         else:
             status, told_as = "few", "the counts are too small to tell"
         of_all = ""
