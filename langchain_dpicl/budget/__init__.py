@@ -3,7 +3,7 @@
 from langchain_dpicl.budget.buying import Purchase
 from langchain_dpicl.budget.forecast import Forecast, forecast
 from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
-from langchain_dpicl.budget.lookup import check_budget, find_budget
+from langchain_dpicl.budget.lookup import check_budget, find_budget, require_account
 from langchain_dpicl.budget.paid import Paid
 from langchain_dpicl.budget.stored import (
     Stored,
@@ -29,4 +29,5 @@ __all__ = [
     "last",
     "place_of",
     "plan_of",
+    "require_account",
 ]

@@ -63,6 +63,32 @@ def find_budget(
     return budgets[0]
 
 
+def require_account(
+    budget: PrivacyBudgetHandler | None, payer: str
+) -> PrivacyBudgetHandler:
+    """Return the account of a release of all units, refusing one that charges each.
+
+    Args:
+        budget: The account, or None.
+        payer: What has it, such as "table".
+
+    Raises:
+        NoBudgetError: If there is none.
+        InvalidParameterError: If it charges units one by one.
+    """
+    if budget is None:
+        raise NoBudgetError(
+            "No privacy budget: nothing was read and nothing was released. Give the "
+            f"{payer} budget=PrivacyBudgetHandler(...)."
+        )
+    if budget.scope == "unit":
+        raise InvalidParameterError(
+            f"Account {budget.account!r} charges units one by one, and the release of "
+            f"a {payer} is charged to all of them. Use an account with scope='corpus'."
+        )
+    return budget
+
+
 def _handlers(callbacks: Any) -> Iterable[Any]:
     if callbacks is None:
         return ()

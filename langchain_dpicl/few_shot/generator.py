@@ -20,6 +20,7 @@ from langchain_dpicl.budget import (
     check_budget,
     last,
     place_of,
+    require_account,
 )
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
@@ -29,7 +30,6 @@ from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
-    NoBudgetError,
     PlanMismatchError,
 )
 from langchain_dpicl.few_shot.decoding import Decoding, MechanismName, decoding_of
@@ -295,7 +295,7 @@ class _Generation:
         if records is None:
             return self._without_records()
         terms = self.terms
-        require_account(self.account)
+        require_account(self.account, "generator")
         own = read_records(records, terms)
         require_enough(own, terms)
         purchase, stored = self._purchase(counted(own), resume=resume)
@@ -335,7 +335,7 @@ class _Generation:
         self, sizes: Sizes, *, resume: bool
     ) -> tuple[Purchase, Stored | None]:
         """Return how to pay, and the stored generation to go on with, if any."""
-        terms, budget = self.terms, require_account(self.account)
+        terms, budget = self.terms, require_account(self.account, "generator")
         key = terms.key(self.per_label)
         stored = last(budget.ledger, budget.account, key) if resume else None
         if stored is None:
@@ -381,7 +381,7 @@ class _Generation:
 
     def forecast(self, rates: Mapping[str, float]) -> GenerationForecast:
         """Return what a generation costs and can do at these rates."""
-        budget = require_account(self.account)
+        budget = require_account(self.account, "generator")
         events = budget.quote(self.terms.charge(rates, self.per_label))
         return forecast_of(
             self.terms,
@@ -392,7 +392,7 @@ class _Generation:
 
     def released(self) -> list[ReleasedExamples]:
         """Return what the account has released of these terms."""
-        budget, result = require_account(self.account), []
+        budget, result = require_account(self.account, "generator"), []
         place = place_of(self.terms.key(self.per_label))
         for stored in charges(budget.ledger, budget.account):
             if stored.key == place:
@@ -413,7 +413,7 @@ class _Generation:
 
     def _examples(self, drafts: Drafts, stored: Stored) -> ReleasedExamples:
         """Return the complete examples, and the record as far as it has come."""
-        budget = require_account(self.account)
+        budget = require_account(self.account, "generator")
         record = charged_record(stored.header["record"], stored.events, budget.delta)
         record["parameters"] |= {
             "tokens_released": drafts.steps,
@@ -472,27 +472,6 @@ def _released(step: PrivateStep, paid: Paid) -> list[int]:
         return tokens
 
     return sealed(release)
-
-
-def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:
-    """Return the account, refusing none and one that charges units.
-
-    Raises:
-        NoBudgetError: If there is none.
-        InvalidParameterError: If it charges units one by one.
-    """
-    if budget is None:
-        raise NoBudgetError(
-            "No privacy budget: nothing was asked of the model and nothing was "
-            "released. Give the generator budget=PrivacyBudgetHandler(...)."
-        )
-    if budget.scope == "unit":
-        raise InvalidParameterError(
-            f"Account {budget.account!r} charges units one by one, and a generation is "
-            "charged to all of them: its samples are secret. Use an account with "
-            "scope='corpus'."
-        )
-    return budget
 
 
 def _require_lasting_labels(

@@ -25,7 +25,13 @@ from typing import Any, Literal, cast
 from langchain_core.prompts import ChatPromptTemplate
 
 from langchain_dpicl.accounting import Charge, Pure, compose
-from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored
+from langchain_dpicl.budget import (
+    Paid,
+    PrivacyBudgetHandler,
+    Purchase,
+    Stored,
+    require_account,
+)
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.outcome import Status
@@ -48,7 +54,6 @@ from langchain_dpicl.release.record import (
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.sealed import SealedModel, sealed
 from langchain_dpicl.tabular.people import canonical_ids
-from langchain_dpicl.tabular.released_table import require_account
 from langchain_dpicl.tabular.rows import WantedColumns, listed, read_chunks
 from langchain_dpicl.tabular.schema.cells import UnreadableError, spelled
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -184,7 +189,7 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
         >>> sorted(found.values), found.column().values[-1]
         (['iron', 'zinc'], 'other')
     """
-    account = require_account(budget)
+    account = require_account(budget, "discovery")
     most = keyword_threshold.check(max_values)
     reader = None if model is None else _Reader(model, column, unit_key, most)
     charge, people = _charge(account, most, noise)

@@ -11,10 +11,9 @@ from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.errors import InvalidParameterError, NoBudgetError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.released import (
     ReleasedExamples,
     classification_chain,
@@ -215,26 +214,6 @@ def not_released() -> InvalidParameterError:
     return InvalidParameterError(
         "Nothing was released yet: call release(), which charges the account."
     )
-
-
-def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:
-    """Return the account of a table, refusing none and one that charges units.
-
-    Raises:
-        NoBudgetError: If there is none.
-        InvalidParameterError: If it charges units one by one.
-    """
-    if budget is None:
-        raise NoBudgetError(
-            "No privacy budget: no row was read and nothing was released. Give the "
-            "table budget=PrivacyBudgetHandler(...)."
-        )
-    if budget.scope == "unit":
-        raise InvalidParameterError(
-            f"Account {budget.account!r} charges units one by one, and a table is "
-            "charged to all of them. Use an account with scope='corpus'."
-        )
-    return budget
 
 
 def require_rows(count: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler, require_account
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
@@ -30,7 +30,6 @@ from langchain_dpicl.tabular.gdp.terms import GDPTerms, Measure, Noise, read_mea
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
-    require_account,
 )
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows import UnitRows
@@ -214,7 +213,7 @@ class GDPTable(ReleasedTable):
             if self._released is None:
                 self._released = released(
                     self._terms,
-                    require_account(self._budget),
+                    require_account(self._budget, "table"),
                     self._count,
                     random=self._random,
                     resume=resume,
@@ -235,7 +234,7 @@ class GDPTable(ReleasedTable):
             PlanMismatchError: If the account's plan is for another release, or none
                 can be made.
         """
-        return forecast(self._terms, require_account(self._budget), n_rows)
+        return forecast(self._terms, require_account(self._budget, "table"), n_rows)
 
     @property
     def statistics(self) -> NoisyStatistics:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from typing_extensions import Self
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler, require_account
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
@@ -22,7 +22,6 @@ from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_participation
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
-    require_account,
 )
 from langchain_dpicl.tabular.rows import UnitRows
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -252,7 +251,7 @@ class LDPTable(ReleasedTable):
         """
         with self._lock:
             if self._collected is None:
-                budget = require_account(self._budget)
+                budget = require_account(self._budget, "table")
                 self._collected = collect(
                     self._once_read, self._terms, budget, resume=resume
                 )
@@ -278,7 +277,7 @@ class LDPTable(ReleasedTable):
         rows, terms = parameters.count(n_rows, "n_rows"), self._terms
         epsilon = terms.epsilon
         if epsilon is None:
-            account = require_account(self._budget)
+            account = require_account(self._budget, "table")
             epsilon = terms.paid(account.quote(terms.charge()))
         parts = terms.epsilons(epsilon).items()
         return {

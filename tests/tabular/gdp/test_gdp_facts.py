@@ -117,6 +117,17 @@ def test_what_is_even_is_too_close_and_what_is_rare_is_too_few() -> None:
     assert ": the counts are too small to tell" in few.page_content
 
 
+def test_what_is_close_is_said_to_be_close_to_something() -> None:
+    told = [
+        one.page_content
+        for seed in range(24)
+        for one in documents(0.5, seed)
+        if one.metadata["status"] == "close"
+    ]
+    assert all(" or " in text for text in told)
+    assert any(" or another, too rare to be named" in text for text in told)
+
+
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("epsilon", [1, 3])
 def test_what_is_stated_is_true(epsilon: float, noise: Any) -> None:
