@@ -34,7 +34,7 @@ def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
 
     Privacy:
         A copy is as private as the ledger. One that is put in the ledger's place has
-        forgotten every charge since: `docs/operate/backup-and-restore.md` says what to
+        forgotten every charge since: `docs/operate/run.md` says what to
         do then.
 
     Example:

@@ -168,7 +168,7 @@ class Book:
         """Return the error for a book that does not fit together."""
         return LedgerError(
             f"The {self.kind} {self.name!r} is damaged: {where}. Nothing was released. "
-            "Restore the ledger from a backup: docs/operate/backup-and-restore.md."
+            "Restore the ledger from a backup: docs/operate/run.md."
         )
 
     def forgotten(self) -> LedgerError:
@@ -177,7 +177,7 @@ class Book:
             f"The {self.kind} {self.name!r} has forgotten what this process has seen "
             "in it: an older copy of the ledger took its place, or the server lost "
             "what it had confirmed. Nothing is released from it here. See 'Restore' in "
-            "docs/operate/backup-and-restore.md, then start this process anew."
+            "docs/operate/run.md, then start this process anew."
         )
 
     def _read(self, reader: Callable[[str], _T]) -> _T:

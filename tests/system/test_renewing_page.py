@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.check_types import ROOT, blocks
 
-PAGE = ROOT / "docs" / "operate" / "renewing.md"
+PAGE = ROOT / "docs" / "operate" / "renew.md"
 
 
 def test_a_spent_account_is_renewed_as_the_page_says(

@@ -20,10 +20,6 @@ from langchain_dpicl import ErasureCertificate, RetrievedGroups
 from langchain_dpicl.ledger import Ledger
 
 PAGES = ROOT / "docs" / "operate"
-MOST_WORDS = {
-    "operations": 900,
-    **dict.fromkeys(("backup-and-restore", "standby", "erase"), 450),
-}
 _BLOCK = re.compile(r"^```sh ?(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -102,9 +98,12 @@ def standby(postgres: PostgresServer) -> Iterator[Standby]:
     made.close()
 
 
-@pytest.mark.parametrize(("page", "most"), MOST_WORDS.items())
-def test_a_page_is_short(page: str, most: int) -> None:
-    assert len((PAGES / f"{page}.md").read_text().split()) < most
+def test_the_first_day(tmp_path: Path) -> None:
+    create, look = commands("run").split("dpicl ledger list")
+    run(create, tmp_path)
+    charged(f"sqlite:///{tmp_path / 'clinic.db'}")
+    run(f"LEDGER=sqlite:///clinic.db\ndpicl ledger list{look}", tmp_path)
+    assert state_in(tmp_path) == (1, False, 2)
 
 
 def test_erasing(service: Path) -> None:
@@ -123,11 +122,11 @@ def test_erasing(service: Path) -> None:
 
 
 def test_backing_up_and_restoring(service: Path) -> None:
-    backup, restore = commands("backup-and-restore").split("mkdir old")
-    run(backup, service)
+    ledger = "export LEDGER=sqlite:///clinic.db\n"
+    run(ledger + commands("run", "backup"), service)
     charged(f"sqlite:///{service / 'clinic.db'}")
     assert state_in(service)[0] == 2
-    run(f"export LEDGER=sqlite:///clinic.db\nmkdir old{restore}", service)
+    run(ledger + commands("run", "restore"), service)
     # The charge that the backup has forgotten is found in the old file.
     assert state_in(service) == (1, True, 2)
     assert state_in(service / "old")[0] == 2
@@ -139,7 +138,7 @@ def test_backing_up_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
     charged(url)
     database = url.replace("+psycopg", "")
     run(
-        commands("backup-and-restore", "postgres"),
+        commands("run", "postgres"),
         tmp_path,
         DATABASE=database,
         PATH=str(postgres.programs),
@@ -158,7 +157,7 @@ def test_a_standby_that_takes_over(
         "LEDGER": url,
         "PATH": str(postgres.programs),
     }
-    run(commands("standby", "postgres"), tmp_path, **variables)
+    run(commands("run", "standby"), tmp_path, **variables)
     deadline = time.monotonic() + 60
     question = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
     with postgres.connect(url) as connection:
@@ -171,7 +170,7 @@ def test_a_standby_that_takes_over(
     postgres.stop()
     new = standby.url(url)
     variables |= {"NEW": new.replace("+psycopg", ""), "NEW_LEDGER": new}
-    run(commands("standby", "failover"), tmp_path, **variables)
+    run(commands("run", "failover"), tmp_path, **variables)
     after = Ledger(new, create=False)
     after.verify()
     assert after.state("notes").used == 2, "a charge was forgotten"
