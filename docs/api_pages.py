@@ -33,7 +33,7 @@ TOPICS = {
     ),
     "groups": (
         "Groups and stores",
-        ["groups", "groups.readers", "groups.postgres", "common.relation"],
+        ["groups", "groups.postgres", "common.relation"],
     ),
     "parsers": ("Output parsers", ["parsers", "common.outcome"]),
     "budget": ("Budget and ledger", ["budget", "ledger"]),
@@ -47,11 +47,9 @@ TOPICS = {
         "Mechanisms",
         [f"mechanisms.{name}" for name in mechanisms.__all__],
     ),
-    "operating": ("Operating", []),
+    "operating": ("Operating", ["operate"]),
 }
-"""Each page's title, and the modules whose public names it has.
-
-The last one has what the whole library names and no other page."""
+"""Each page's title, and the modules whose public names it has."""
 
 
 INTERNAL = {"cli", "common", "demo", "release", "sealed"}
@@ -72,25 +70,21 @@ def topics() -> dict[str, tuple[str, list[str]]]:
 
 
 def names(module: ModuleType) -> list[str]:
-    """Return the public names of a package; of a module, those of the whole library.
+    """Return the public names of a package, or those that a module defines.
 
-    Of a module of `mechanisms`, what it defines.
+    Of a module, those of the whole library, or else what has a docstring.
     """
     if hasattr(module, "__path__"):
         return list(module.__all__)
-    if module.__name__.startswith(mechanisms.__name__):
-        return [
-            name
-            for name, value in vars(module).items()
-            if not name.startswith("_")
-            and getattr(value, "__module__", "") == module.__name__
-            and inspect.getdoc(value)
-        ]
-    return [
+    defined = [
         name
-        for name in langchain_dpicl.__all__
-        if getattr(getattr(langchain_dpicl, name), "__module__", "") == module.__name__
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+        and inspect.getdoc(value)
     ]
+    top = [name for name in defined if name in langchain_dpicl.__all__]
+    return top or defined
 
 
 def entries() -> Iterator[tuple[str, str, Any]]:
@@ -107,11 +101,6 @@ def entries() -> Iterator[tuple[str, str, Any]]:
                 is_top = getattr(langchain_dpicl, name, None) is value
                 home = ROOT if is_top else module.__name__
                 yield page, f"{home}.{name}", value
-    for name in langchain_dpicl.__all__:
-        value = getattr(langchain_dpicl, name)
-        if isinstance(value, ModuleType) or id(value) in seen or name == "__version__":
-            continue
-        yield "operating", f"{ROOT}.{name}", value
 
 
 def public_paths(name: str) -> list[str]:

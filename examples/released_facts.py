@@ -20,12 +20,12 @@ from langchain_core.runnables import RunnableBranch, RunnablePassthrough
 from langchain_dpicl import (
     DPChain,
     PrivacyBudgetHandler,
-    ReleasedCorpus,
     RetrievedGroups,
     VoteOutputParser,
 )
 from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import GDPTable, TextRows
 
 PROMPT = ChatPromptTemplate.from_template(

@@ -30,146 +30,68 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl._version import __version__
+from langchain_dpicl import errors
+from langchain_dpicl._version import __version__ as __version__
+from langchain_dpicl.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from langchain_dpicl import (
-        accounting,
-        few_shot,
-        mechanisms,
-        offline,
-        released,
-        tabular,
-    )
-    from langchain_dpicl.budget import PrivacyBudgetHandler
-    from langchain_dpicl.chain import (
-        DPChain,
-    )
-    from langchain_dpicl.common.outcome import Outcome, Status
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.erasure import ErasureCertificate, erase
-    from langchain_dpicl.errors import (
-        BudgetExhaustedError,
-        DPError,
-        GroupCallError,
-        InvalidParameterError,
-        LedgerError,
-        NoBudgetError,
-        PlanMismatchError,
-        PublicCallError,
-        UnitError,
-        UnsealableModelError,
-        UnsoundStoreError,
-    )
-    from langchain_dpicl.groups import (
-        GroupSource,
-        RetrievedGroups,
-        SampledGroups,
-    )
-    from langchain_dpicl.ledger import Ledger
-    from langchain_dpicl.mcp import create_mcp_server
+    from langchain_dpicl import few_shot as few_shot
+    from langchain_dpicl import tabular as tabular
+    from langchain_dpicl.budget import PrivacyBudgetHandler as PrivacyBudgetHandler
+    from langchain_dpicl.chain import DPChain as DPChain
+    from langchain_dpicl.common.relation import Relation as Relation
+    from langchain_dpicl.groups import GroupSource as GroupSource
+    from langchain_dpicl.groups import RetrievedGroups as RetrievedGroups
+    from langchain_dpicl.groups import SampledGroups as SampledGroups
+    from langchain_dpicl.ledger import Ledger as Ledger
+    from langchain_dpicl.parsers import DPOutputParser as DPOutputParser
+    from langchain_dpicl.parsers import ESAOutputParser as ESAOutputParser
+    from langchain_dpicl.parsers import KSAJointOutputParser as KSAJointOutputParser
+    from langchain_dpicl.parsers import KSAPTROutputParser as KSAPTROutputParser
     from langchain_dpicl.parsers import (
-        DPOutputParser,
-        ESAOutputParser,
-        KSAJointOutputParser,
-        KSAPTROutputParser,
-        KSAThresholdOutputParser,
-        VoteOutputParser,
+        KSAThresholdOutputParser as KSAThresholdOutputParser,
     )
-    from langchain_dpicl.released import (
-        ReleasedCorpus,
-        ReleasedExamples,
-    )
-    from langchain_dpicl.retriever import DPRetriever
-    from langchain_dpicl.tools import create_dp_tool
+    from langchain_dpicl.parsers import VoteOutputParser as VoteOutputParser
+    from langchain_dpicl.released import ReleasedExamples as ReleasedExamples
+    from langchain_dpicl.retriever import DPRetriever as DPRetriever
+    from langchain_dpicl.tools import create_dp_tool as create_dp_tool
 
-__all__ = [
-    "BudgetExhaustedError",
-    "DPChain",
-    "DPError",
-    "DPOutputParser",
-    "DPRetriever",
-    "ESAOutputParser",
-    "ErasureCertificate",
-    "GroupCallError",
-    "GroupSource",
-    "InvalidParameterError",
-    "KSAJointOutputParser",
-    "KSAPTROutputParser",
-    "KSAThresholdOutputParser",
-    "Ledger",
-    "LedgerError",
-    "NoBudgetError",
-    "Outcome",
-    "PlanMismatchError",
-    "PrivacyBudgetHandler",
-    "PublicCallError",
-    "Relation",
-    "ReleasedCorpus",
-    "ReleasedExamples",
-    "RetrievedGroups",
-    "SampledGroups",
-    "Status",
-    "UnitError",
-    "UnsealableModelError",
-    "UnsoundStoreError",
-    "VoteOutputParser",
-    "__version__",
-    "accounting",
-    "create_dp_tool",
-    "create_mcp_server",
-    "erase",
-    "few_shot",
-    "mechanisms",
-    "offline",
-    "released",
-    "tabular",
-]
-
+# The module of each public name.
 _HOMES = {
+    "__version__": "_version",
     "DPChain": "chain",
     "DPOutputParser": "parsers",
     "DPRetriever": "retriever",
     "ESAOutputParser": "parsers",
-    "ErasureCertificate": "erasure",
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",
     "KSAPTROutputParser": "parsers",
     "KSAThresholdOutputParser": "parsers",
     "Ledger": "ledger",
-    "Outcome": "common.outcome",
     "PrivacyBudgetHandler": "budget",
-    "Relation": "common.relation",
-    "ReleasedCorpus": "released",
     "ReleasedExamples": "released",
     "RetrievedGroups": "groups",
     "SampledGroups": "groups",
-    "Status": "common.outcome",
     "VoteOutputParser": "parsers",
     "create_dp_tool": "tools",
-    "create_mcp_server": "mcp",
-    "erase": "erasure",
+    "few_shot": "few_shot",
+    "tabular": "tabular",
 }
-_SUBPACKAGES = {
-    "accounting",
-    "few_shot",
-    "mechanisms",
-    "offline",
-    "released",
-    "tabular",
-}
+
+if not TYPE_CHECKING:  # Tools that check types read the imports above.
+    __all__ = list(_HOMES)
+    __all__ += errors.__all__
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
-        return import_module(f"{__name__}.{name}")
-    if name in __all__:
-        home = _HOMES.get(name, "errors")
-        value = getattr(import_module(f"{__name__}.{home}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    # `Relation` is for those who use the mechanisms without a chain.
+    home = "common.relation" if name == "Relation" else _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{home}")
+    value = module if home == name else getattr(module, name)
+    globals()[name] = value
+    return value

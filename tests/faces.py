@@ -37,7 +37,6 @@ from langchain_dpicl import (
     PlanMismatchError,
     PrivacyBudgetHandler,
     PublicCallError,
-    ReleasedCorpus,
     ReleasedExamples,
     RetrievedGroups,
     SampledGroups,
@@ -67,6 +66,7 @@ from langchain_dpicl.mechanisms import (
 )
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import open_for_tests
 
 # ---- laws ----------------------------------------------------------------------------

@@ -16,18 +16,17 @@ from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
 from support.ledgers import UNIT_PLANNED, spend
 
 from langchain_dpicl import (
-    ErasureCertificate,
     InvalidParameterError,
     LedgerError,
     PrivacyBudgetHandler,
     RetrievedGroups,
     UnitError,
-    erase,
 )
 from langchain_dpicl.budget import charges
 from langchain_dpicl.cli import main
 from langchain_dpicl.groups.saved import load as read_index
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.operate import ErasureCertificate, erase
 
 ERASED = 2
 """Documents of the person."""

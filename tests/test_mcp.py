@@ -33,8 +33,8 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
     create_dp_tool,
-    create_mcp_server,
 )
+from langchain_dpicl.mcp import create_mcp_server
 from langchain_dpicl.report import verify
 from langchain_dpicl.tools import GUIDANCE
 

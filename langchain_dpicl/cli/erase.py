@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict
 
 from langchain_dpicl.common.progress import is_watched
-from langchain_dpicl.erasure import ErasureCertificate, erase
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.operate import ErasureCertificate, erase
 
 
 def run(options: argparse.Namespace) -> int:

@@ -167,8 +167,8 @@ class Records(HoldsRecords):
             raise InvalidParameterError(
                 "These groups follow a saved index (follow=True) and are not changed "
                 "themselves. Load it without follow, change that, and save it: all "
-                "that follow take it over. langchain_dpicl.erase does so for one "
-                "person."
+                "that follow take it over. langchain_dpicl.operate.erase does so "
+                "for one person."
             )
 
 

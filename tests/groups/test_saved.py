@@ -26,10 +26,10 @@ from support.groups_fakes import (
     retrieved,
 )
 
-from langchain_dpicl import erase
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, lines, saved
 from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.operate import erase
 
 if TYPE_CHECKING:
     from pathlib import Path

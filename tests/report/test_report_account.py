@@ -28,10 +28,10 @@ from langchain_dpicl import (
     report,
 )
 from langchain_dpicl.audit import AuditReport
-from langchain_dpicl.erasure import ErasureCertificate
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.operate import ErasureCertificate
 from langchain_dpicl.report import texts
 from langchain_dpicl.tabular import GDPTable
 

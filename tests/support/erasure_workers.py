@@ -14,8 +14,8 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
-    erase,
 )
+from langchain_dpicl.operate import erase
 from support.fakes import ScriptedModel
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
 from support.nursery import Log

@@ -16,8 +16,9 @@ from support.groups_fakes import WordEmbedding, note, retrieved
 from support.ledgers import UNIT_PLANNED, spend
 from support.postgres import PostgresServer, Standby
 
-from langchain_dpicl import ErasureCertificate, RetrievedGroups
+from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.operate import ErasureCertificate
 
 PAGES = ROOT / "docs" / "operate"
 _BLOCK = re.compile(r"^```sh ?(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -21,14 +21,10 @@ from support.pgvector_parts import (
     quoted,
 )
 
-from langchain_dpicl import (
-    InvalidParameterError,
-    RetrievedGroups,
-    UnitError,
-    erase,
-)
+from langchain_dpicl import InvalidParameterError, RetrievedGroups, UnitError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups.postgres import PostgresGroups
+from langchain_dpicl.operate import erase
 
 CORPUS = known_corpus()
 

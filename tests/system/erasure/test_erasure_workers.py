@@ -13,11 +13,12 @@ from support.erasure_workers import DOCUMENTS, MARK, PERSON, saved
 from support.groups_fakes import WordEmbedding
 from support.nursery import DEADLINE_SECONDS, Nursery
 
-from langchain_dpicl import ErasureCertificate, RetrievedGroups, erase
+from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.saved import read_revision
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.operate import ErasureCertificate, erase
 
 SIGKILLED = -9
 
