@@ -33,9 +33,9 @@ TOPICS = {
     ),
     "groups": (
         "Groups and stores",
-        ["groups", "groups.postgres", "common.relation"],
+        ["groups", "groups.postgres", "common.units"],
     ),
-    "parsers": ("Output parsers", ["parsers", "common.outcome"]),
+    "parsers": ("Output parsers", ["parsers", "release.record"]),
     "budget": ("Budget and ledger", ["budget", "ledger"]),
     "few_shot": ("Few-shot examples", ["few_shot"]),
     "released": ("Released data", ["released"]),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from langchain_dpicl import tabular as tabular
     from langchain_dpicl.budget import PrivacyBudgetHandler as PrivacyBudgetHandler
     from langchain_dpicl.chain import DPChain as DPChain
-    from langchain_dpicl.common.relation import Relation as Relation
+    from langchain_dpicl.common.units import Relation as Relation
     from langchain_dpicl.groups import GroupSource as GroupSource
     from langchain_dpicl.groups import RetrievedGroups as RetrievedGroups
     from langchain_dpicl.groups import SampledGroups as SampledGroups
@@ -88,7 +88,7 @@ if not TYPE_CHECKING:  # Tools that check types read the imports above.
 
 def __getattr__(name: str) -> Any:
     # `Relation` is for those who use the mechanisms without a chain.
-    home = "common.relation" if name == "Relation" else _HOMES.get(name)
+    home = "common.units" if name == "Relation" else _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f"{__name__}.{home}")

@@ -40,11 +40,8 @@ from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, check_budget, find_budget
 from langchain_dpicl.check import CheckReport, checked
-from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import DOCUMENT_PROMPT, FALLBACK_NOTE
 from langchain_dpicl.common.replies import AnswerPieces, answer_of, usage_of
-from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -62,7 +59,9 @@ from langchain_dpicl.prompting import (
     read_question,
     rewritten,
 )
+from langchain_dpicl.public import FrozenModel
 from langchain_dpicl.question import PrivateQuestion, Release
+from langchain_dpicl.release.record import Status
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.threads import on_question_thread, pieces_of
 
@@ -163,15 +162,13 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
         default=None, exclude=True, repr=False
     )
-    """The group prompt, with `context` and `question`; None is the library's. Where
-    `document_prompt` writes messages, `MessagesPlaceholder("records")` takes them in
-    place of `context`. The question alone is asked with an empty context."""
+    """The group prompt, with `context` and `question`; None is the library's. The
+    question alone is asked with an empty context."""
 
     document_prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DOCUMENT_PROMPT, exclude=True, repr=False
     )
-    """How one record is written into the prompt, from its text and metadata: as a text,
-    or by a `ChatPromptTemplate` as messages, such as a human and an AI turn."""
+    """How one record is written into the prompt, from its text and metadata."""
 
     fallback: Literal["refuse", "model"] = "refuse"
     """Where nothing is released: a refusal that says why, or ("fallback") the model's
@@ -198,13 +195,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
     _prompting: Prompting = PrivateAttr()
     _sealed: SealedModel = PrivateAttr()
 
-    if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
-
-        def __init__(self, **kwargs: Any) -> None:
-            construct(type(self).__name__, partial(super().__init__, **kwargs))
-            self._fit()
-
-    def _fit(self) -> None:
+    @override
+    def _derive(self) -> None:
         """Refuse parts that do not fit together; make what follows from them."""
         for name, kind in (("groups", GroupSource), ("parser", DPOutputParser)):
             if not isinstance(getattr(self, name), kind):

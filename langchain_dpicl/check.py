@@ -18,11 +18,11 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.common.outcome import NO_OPTION
 from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.errors import DPError, PublicCallError
 from langchain_dpicl.prompting import Question
 from langchain_dpicl.question import PrivateQuestion
+from langchain_dpicl.release.record import NO_OPTION
 
 MADE_UP = "Plot 12: this gardener grows beans. Rain came at noon."
 """A public record, where the caller gives none."""

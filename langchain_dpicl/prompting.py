@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
-from langchain_core.prompts import (
-    BaseChatPromptTemplate,
-    BasePromptTemplate,
-    format_document,
-)
+from langchain_core.prompts import BasePromptTemplate, format_document
 
 from langchain_dpicl.common.prompts import (
     DOCUMENT_PROMPT,
@@ -27,9 +22,6 @@ from langchain_dpicl.groups.filtering import RecordFilter
 
 LONGEST = 20_000
 """Most characters of a question, its filter and its variables together."""
-
-RECORDS = "records"
-"""Where a group prompt takes a group's records as messages."""
 
 _INSTRUCTIONS = "format_instructions"
 _FILLED = frozenset({"context", "keywords"})
@@ -116,36 +108,12 @@ class Prompting:
     """The templates of a chain.
 
     Attributes:
-        prompt: The group prompt, with `question`, and with `context` or a
-            `MessagesPlaceholder("records")`; None is the library's.
-        document_prompt: How one record is written: as a text, or as messages.
+        prompt: The group prompt, with `question` and `context`; None is the library's.
+        document_prompt: How one record is written.
     """
 
     prompt: BasePromptTemplate[Any] | None
     document_prompt: BasePromptTemplate[Any]
-
-    @cached_property
-    def turns(self) -> tuple[BaseMessage, ...]:
-        """The messages of a record without its text; none where it is a text.
-
-        Raises:
-            InvalidParameterError: If the document prompt makes anything but messages
-                of one text each, always the same number of them.
-        """
-        if not isinstance(self.document_prompt, BaseChatPromptTemplate):
-            return ()
-        blank = dict.fromkeys(self.document_prompt.input_variables, "")
-        try:
-            turns = tuple(self.document_prompt.format_messages(**blank))
-        except Exception:  # noqa: BLE001 - replaced by an error of ours
-            turns = ()
-        if turns and all(isinstance(turn.content, str) for turn in turns):
-            return turns
-        raise InvalidParameterError(
-            "document_prompt= must write each record as messages of one text each, "
-            "without a MessagesPlaceholder, such as ChatPromptTemplate.from_messages("
-            "[('human', '{page_content}'), ('ai', '{label}')])."
-        )
 
     def check(self, metadata_keys: frozenset[str] | None, *, drafts: bool) -> None:
         """Refuse prompts that could not be filled for any group.
@@ -155,23 +123,10 @@ class Prompting:
             drafts: Whether the model drafts what the groups choose from.
 
         Raises:
-            InvalidParameterError: If the group prompt has no place for the records as
-                they are written, the question, or drafted options, or the document
-                prompt wants what no record has.
+            InvalidParameterError: If the group prompt has no place for the records, the
+                question, or drafted options, or the document prompt wants what no
+                record has.
         """
-        wanted = set(self.prompt.input_variables) if self.prompt else set()
-        if self.turns and not takes_records(self.prompt):
-            raise InvalidParameterError(
-                "document_prompt= writes each record as messages, and the group prompt "
-                "has no place for them. Pass prompt=ChatPromptTemplate.from_messages("
-                "[..., MessagesPlaceholder('records'), ('human', '{question}')])."
-            )
-        if takes_records(self.prompt) and not self.turns:
-            raise InvalidParameterError(
-                "The prompt takes the records as messages, and document_prompt= writes "
-                "each as a text. Pass a ChatPromptTemplate as document_prompt=, or put "
-                "{context} in place of MessagesPlaceholder('records')."
-            )
         unknown = set(self.document_prompt.input_variables) - {"page_content"}
         if metadata_keys is not None and not unknown <= metadata_keys:
             raise InvalidParameterError(
@@ -179,32 +134,27 @@ class Prompting:
                 f"{', '.join(sorted(unknown - metadata_keys))}. Every group would "
                 "fail, and it would look as if they did not agree."
             )
-        if self.turns and "context" in wanted:
-            raise InvalidParameterError(
-                "The prompt takes the records as messages: leave {context} out of it."
-            )
         if self.prompt is None:
             return
+        wanted = set(self.prompt.input_variables)
         if "filter" in wanted:
             raise InvalidParameterError(
                 "The prompt has a variable filter, which in an input says who takes "
                 "part: give it another name."
             )
-        needed = {"question"} if self.turns else {"context", "question"}
-        if missing := needed - wanted:
+        needed = ["context", "question", *[_INSTRUCTIONS] * drafts]
+        if missing := [name for name in needed if name not in wanted]:
             raise InvalidParameterError(
-                f"The prompt has no variable {' or '.join(sorted(missing))}: "
-                "{context} takes a group's records, {question} the question."
-            )
-        if drafts and _INSTRUCTIONS not in wanted:
-            raise InvalidParameterError(
-                "The prompt has no variable format_instructions: no group would see "
-                "the drafted options. Put {format_instructions} into it."
+                f"The prompt has no variable {' or '.join(missing)}: {{context}} takes "
+                "a group's records, {question} the question, and {format_instructions} "
+                "the options that the model drafts."
             )
 
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
         """Return the prompt for one group's records."""
-        return filled(self.prompt or GROUP_PROMPT, question, **self._written(documents))
+        return filled(
+            self.prompt or GROUP_PROMPT, question, context=self._context(documents)
+        )
 
     def public(self, question: Question) -> PromptValue:
         """Return the question alone: your own group prompt has an empty context there.
@@ -216,7 +166,7 @@ class Prompting:
             InvalidParameterError: If the input lacks a variable of the prompt.
         """
         asked = replace(question, instructions="")
-        return filled(self.prompt or PUBLIC_PROMPT, asked, **self._written(()))
+        return filled(self.prompt or PUBLIC_PROMPT, asked, context="")
 
     def texts(self, question: Question) -> list[str]:
         """Return what tells these prompts from others: all are public.
@@ -230,33 +180,13 @@ class Prompting:
             repr(self.document_prompt),
         ]
 
-    def _written(self, documents: Sequence[Document]) -> dict[str, Any]:
-        """Return what a prompt is filled with for records."""
-        if self.turns:
-            return {
-                RECORDS: [m for document in documents for m in self._said(document)]
-            }
-        # A document prompt of one's own shows by itself where a record begins.
-        is_ours = self.document_prompt is DOCUMENT_PROMPT
-        separator = DOCUMENT_SEPARATOR if is_ours else "\n\n"
-        return {"context": separator.join(map(self._text, documents))}
-
-    def _text(self, document: Document) -> str:
-        # Hundreds of records a question: a template costs more than all else.
+    def _context(self, documents: Sequence[Document]) -> str:
         if self.document_prompt is DOCUMENT_PROMPT:
-            return document.page_content
-        return format_document(document, self.document_prompt)
-
-    def _said(self, document: Document) -> list[BaseMessage]:
-        known = {"page_content": document.page_content, **document.metadata}
-        names = self.document_prompt.input_variables
-        written = self.document_prompt.format_prompt(**{n: known[n] for n in names})
-        return written.to_messages()
-
-
-def takes_records(prompt: BasePromptTemplate[Any] | None) -> bool:
-    """Return whether a prompt has a `MessagesPlaceholder("records")`."""
-    return prompt is not None and RECORDS in prompt.input_types
+            # Hundreds of records a question: a template costs more than all else.
+            return DOCUMENT_SEPARATOR.join(one.page_content for one in documents)
+        # A document prompt of one's own shows by itself where a record begins.
+        written = (format_document(one, self.document_prompt) for one in documents)
+        return "\n\n".join(written)
 
 
 def filled(

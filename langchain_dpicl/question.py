@@ -38,15 +38,17 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase
-from langchain_dpicl.common.outcome import CALLS_FAILED, Outcome, Status
-from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.groups import GroupSource, charging_units
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.parsers import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.base import named
 from langchain_dpicl.prompting import Prompting, Question, rewritten
 from langchain_dpicl.release.record import (
+    CALLS_FAILED,
     NEIGHBORS,
+    Outcome,
+    Status,
     noise_of,
     paid_part,
     release_record,

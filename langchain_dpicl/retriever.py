@@ -7,9 +7,6 @@ the order of a noisy sum, or the answer and the words of a charged mechanism.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
@@ -23,10 +20,9 @@ from typing_extensions import override
 
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.public import FrozenModel
+from langchain_dpicl.release.record import Status
 
 DEFAULT_K = 1
 """The answer; what comes behind it has fewer votes."""
@@ -108,15 +104,13 @@ class DPRetriever(FrozenModel, BaseRetriever):
     k: SkipValidation[int] = DEFAULT_K
     """Most documents for one question."""
 
-    if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
-
-        def __init__(self, **kwargs: Any) -> None:
-            construct(type(self).__name__, partial(super().__init__, **kwargs))
-            if not isinstance(self.chain, DPChain):
-                raise InvalidParameterError(
-                    f"chain must be a DPChain, not {type(self.chain).__name__}."
-                )
-            parameters.count(self.k, "k")
+    @override
+    def _derive(self) -> None:
+        if not isinstance(self.chain, DPChain):
+            raise InvalidParameterError(
+                f"chain must be a DPChain, not {type(self.chain).__name__}."
+            )
+        parameters.count(self.k, "k")
 
     @override
     def _get_relevant_documents(

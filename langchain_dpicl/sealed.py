@@ -44,7 +44,7 @@ from langchain_core.runnables import RunnableBinding
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.progress import Advance, no_progress
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot, answered
+from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot, answered
 from langchain_dpicl.errors import (
     DPError,
     GroupCallError,

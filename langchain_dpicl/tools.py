@@ -21,9 +21,8 @@ from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
-from langchain_dpicl.prompting import RECORDS
+from langchain_dpicl.public import FrozenModel
 
 __all__ = ["GUIDANCE", "create_dp_tool"]
 
@@ -40,7 +39,7 @@ _QUESTION = (
     "One complete question in plain words, about groups of people, not about one person"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FILLED = frozenset({"question", "context", "keywords", "format_instructions", RECORDS})
+_FILLED = frozenset({"question", "context", "keywords", "format_instructions"})
 _TAKEN = frozenset({"self", "config", "callbacks", "filter", "run_manager"})
 
 

@@ -213,7 +213,7 @@ def read_events(dumps: Any) -> tuple[Event, ...]:
         >>> read_events([{"kind": "pure", "epsilon": 0.5}])[0].epsilon
         0.5
     """
-    return validated("An event", {}, lambda: _EVENTS.validate_python(dumps))
+    return validated("An event", (), lambda: _EVENTS.validate_python(dumps))
 
 
 def is_open(event: Event) -> bool:

@@ -26,8 +26,8 @@ import numpy as np
 
 from langchain_dpicl.audit.losses import Loss, finite_loss, gaussian_loss
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold, voting
 from langchain_dpicl.parsers import (
     DPOutputParser,

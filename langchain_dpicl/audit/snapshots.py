@@ -31,7 +31,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
-from langchain_dpicl.common.slots import FAILED, Slot
+from langchain_dpicl.common.replies import FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.prompting import read_question
 from langchain_dpicl.question import PrivateQuestion

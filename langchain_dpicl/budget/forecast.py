@@ -15,7 +15,7 @@ from typing import Any
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget.pricing import planned, require_charge
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     keyword_joint,

@@ -28,7 +28,6 @@ from langchain_dpicl.budget.pricing import (
 from langchain_dpicl.budget.stored import Stored, forget, plan_of
 from langchain_dpicl.budget.terms import check_delta, filter_terms
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -43,6 +42,7 @@ from langchain_dpicl.ledger import (
 )
 from langchain_dpicl.ledger.book import Book, Transaction, reads
 from langchain_dpicl.ledger.rules import require_payable
+from langchain_dpicl.public import Frozen
 
 
 @dataclass(frozen=True)

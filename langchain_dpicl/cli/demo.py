@@ -29,7 +29,6 @@ from langchain_dpicl.cli.loading import (
     sqlite_path,
 )
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
     FACTS_PROMPT,
@@ -58,6 +57,7 @@ from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.parsers.ksa_joint import domain_places
 from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.release.record import Status
 from langchain_dpicl.tabular import GDPTable, TextRows
 
 RIGHT, WRONG, SILENT = "right", "wrong", "no answer"

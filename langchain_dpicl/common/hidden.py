@@ -17,6 +17,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def hidden_repr(self: object) -> str:
+    """Return the repr of an object that holds private text: the name of its class.
+
+    Example:
+        >>> class Note(str):
+        ...     __repr__ = hidden_repr
+        >>> Note("private")
+        Note(<hidden>)
+    """
+    return f"{type(self).__name__}(<hidden>)"
+
+
 class Hidden(Generic[T]):
     """Holds a private value without showing it.
 

@@ -1,13 +1,16 @@
-"""What of a model's reply counts: its answer without its thinking, and its tokens."""
+"""A model's reply: its answer without its thinking, its tokens, and a group's slot."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 from langchain_core.messages.ai import UsageMetadata
+
+from langchain_dpicl.common.hidden import hidden_repr
 
 _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 _TAGS = ("<think>", "<thinking>", "[think]")
@@ -63,6 +66,34 @@ def usage_of(reply: Any) -> UsageMetadata | None:
     if not all(type(count) is int and count >= 0 for count in counts.values()):
         return None
     return cast("UsageMetadata", counts)
+
+
+@dataclass(frozen=True, repr=False)
+class Slot:
+    """One group's answer, or None for *abstain*. Private: its repr shows nothing.
+
+    A group abstains if it is empty, its call failed or was refused, or its answer is
+    empty. Whether a call was made and raised (`failed`) is as private as the answer.
+    In a chain only groups that had records have a slot, and a reply without an answer
+    is `BLANK`: it can't be read.
+    """
+
+    text: str | None
+    failed: bool = False
+
+    def __repr__(self) -> str:
+        return hidden_repr(self)
+
+
+ABSTAIN = Slot(text=None)  # The slot of a group with nothing to say.
+FAILED = Slot(text=None, failed=True)  # The slot of a group whose call raised.
+BLANK = Slot(text="")  # The slot of a group with records whose reply has no answer.
+
+
+def answered(text: object) -> Slot:
+    """Return the slot for a model's reply; one without an answer abstains."""
+    answer = answer_of(text) if isinstance(text, str) else ""
+    return Slot(answer) if answer.strip() else ABSTAIN
 
 
 class AnswerPieces:

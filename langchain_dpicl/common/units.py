@@ -1,9 +1,16 @@
-"""Units: the one spelling of their ids, and how they are charged."""
+"""Units: the one spelling of their ids, how they are charged, what neighbors are.
+
+A *unit* is one person (account, document: whatever one unit id names). Two corpora
+are neighbors when one is the other plus all records of one unit. A query turns a
+corpus into *slots*, one model answer each; the relation says how two neighboring
+corpora's slots can differ, and every sensitivity in the library follows from it.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from enum import Enum
 from numbers import Integral
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -46,3 +53,18 @@ def canonical_unit_id(value: Any) -> str | None:
         # Python refuses to print integers of thousands of digits.
         return str(number) if number.bit_length() <= _MAX_INTEGER_BITS else None
     return None
+
+
+class Relation(str, Enum):
+    """How the slots of two neighboring corpora differ.
+
+    Example:
+        >>> Relation("replace") is Relation.REPLACE
+        True
+    """
+
+    ADD_REMOVE = "add_remove"
+    """One slot appears or vanishes; all other slots are the same."""
+
+    REPLACE = "replace"
+    """One slot changes from any answer (or none) to any other; the rest stay."""

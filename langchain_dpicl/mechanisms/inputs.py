@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.accounting.events import Exponential, Failure, Gaussian, Pure
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 
 MAX_COUNT = 1 << 32

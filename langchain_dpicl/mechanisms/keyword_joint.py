@@ -47,7 +47,7 @@ from mpmath import libmp
 
 from langchain_dpicl.accounting.events import Charge, Exponential
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs
 from langchain_dpicl.mechanisms.exact import GUARD_BITS, Integers, Uniform

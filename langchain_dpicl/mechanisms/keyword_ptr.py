@@ -52,7 +52,7 @@ import numpy as np
 
 from langchain_dpicl.accounting.events import Charge, Exponential, Failure, Gaussian
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs
 from langchain_dpicl.mechanisms.exact import Integers, bernoulli_exp

@@ -70,7 +70,7 @@ import numpy as np
 
 from langchain_dpicl.accounting.events import Charge, Failure, Gaussian, Pure
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs, keyword_ptr
 from langchain_dpicl.mechanisms.exact import DiscreteLaplace

@@ -52,7 +52,7 @@ import numpy.typing as npt
 
 from langchain_dpicl.accounting.events import Charge, Gaussian, Pure
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs, voting
 from langchain_dpicl.mechanisms.exact import (

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.accounting.events import Charge, Gaussian
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.mechanisms import inputs
 from langchain_dpicl.mechanisms.exact import Floats, Integers, RoundedGaussian
 

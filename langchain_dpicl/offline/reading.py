@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from langchain_dpicl.common.slots import hidden_repr
+from langchain_dpicl.common.hidden import hidden_repr
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 _CONTEXT = re.compile(

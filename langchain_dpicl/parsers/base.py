@@ -29,16 +29,15 @@ from langchain_dpicl.budget import (
     check_budget,
     find_budget,
 )
-from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.hidden import Hidden, hiding
-from langchain_dpicl.common.outcome import Outcome
 from langchain_dpicl.common.parameters import MAX_INTEGER
 from langchain_dpicl.common.prompts import SENTENCE_INSTRUCTIONS
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot, answered
-from langchain_dpicl.common.validation import construct
+from langchain_dpicl.common.replies import Slot, answered
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading import declines
+from langchain_dpicl.public import FrozenModel
+from langchain_dpicl.release.record import Outcome
 from langchain_dpicl.sealed import SealedModel, sealed
 from langchain_dpicl.threads import on_question_thread
 
@@ -96,9 +95,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
     abstain_text: str | None = None
     """Stand-alone use: the output when the mechanism releases nothing; None: one
     sentence that says why."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
 
     @model_validator(mode="after")
     def _can_pay(self) -> Self:

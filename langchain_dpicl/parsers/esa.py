@@ -15,16 +15,16 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.parameters import MAX_INTEGER
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.embedding_calls import each_call
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, named
 from langchain_dpicl.parsers.lead import voted
 from langchain_dpicl.parsers.reading import NoChoice, read_choice
+from langchain_dpicl.release.record import Outcome, Status
 from langchain_dpicl.sealed import attempt
 
 NOTHING = (

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading import declines, dropped_words, items

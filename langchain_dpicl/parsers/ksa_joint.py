@@ -13,15 +13,15 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge, Exponential
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_joint
 from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading import declines
 from langchain_dpicl.parsers.words import lemma, tokenize
+from langchain_dpicl.release.record import Outcome, Status
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
 

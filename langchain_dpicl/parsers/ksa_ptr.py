@@ -11,13 +11,13 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_PROMPT
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_ptr
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
+from langchain_dpicl.release.record import Outcome, Status
 
 
 class KSAPTROutputParser(KeywordOutputParser):

@@ -12,16 +12,16 @@ from typing import cast
 
 from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.outcome import (
+from langchain_dpicl.common.units import Relation
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.mechanisms.voting import OTHER_BINS, lead_over_a_tie, least_votes
+from langchain_dpicl.release.record import (
     CALLS_FAILED,
     NO_LEAD,
     UNREADABLE,
     Outcome,
     Status,
 )
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import voting
-from langchain_dpicl.mechanisms.voting import OTHER_BINS, lead_over_a_tie, least_votes
 
 NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""

@@ -18,14 +18,13 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid
-from langchain_dpicl.common.outcome import NO_OPTION, Outcome, Status
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
     DRAFT_PROMPT,
     NONE_OF_THESE,
 )
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
@@ -33,6 +32,7 @@ from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Rea
 from langchain_dpicl.parsers.lead import voted
 from langchain_dpicl.parsers.reading import NoChoice, read_choice, read_drafts
 from langchain_dpicl.parsers.words import tokenize
+from langchain_dpicl.release.record import NO_OPTION, Outcome, Status
 from langchain_dpicl.sealed import attempt
 
 DRAFT = "draft"

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.budget import Stored
-from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
-from langchain_dpicl.release.record import damaged, noise_of
+from langchain_dpicl.release.record import Outcome, Status, damaged, noise_of
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document

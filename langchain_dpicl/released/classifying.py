@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel
@@ -14,10 +13,9 @@ from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 from typing_extensions import override
 
-from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers import VoteOutputParser
+from langchain_dpicl.public import FrozenModel
 from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY, ReleasedExamples
 
 INSTRUCTION = "Classify the text. Answer with one of the labels and nothing else."
@@ -43,8 +41,8 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
 
     _votes: VoteOutputParser = PrivateAttr()
 
-    def __init__(self, **fields: Any) -> None:
-        construct(type(self).__name__, partial(super().__init__, **fields))
+    @override
+    def _derive(self) -> None:
         self._votes = VoteOutputParser(labels=self.labels)
 
     @override

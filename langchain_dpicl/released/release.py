@@ -16,9 +16,9 @@ from typing import Any, ClassVar, TypeVar
 from typing_extensions import Self
 
 from langchain_dpicl.common import file_format
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.public import Frozen
 from langchain_dpicl.released.checking import checked_record, plain_json
 from langchain_dpicl.released.confirming import require_charged
 

@@ -34,9 +34,8 @@ from langchain_dpicl.budget import (
 )
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common.hidden import hiding
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.progress import is_watched, progress_bar
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import (
     InvalidParameterError,
     PlanMismatchError,
@@ -46,6 +45,7 @@ from langchain_dpicl.mechanisms import keyword_threshold
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.parsers.reading import phrase_of, read_drafts
 from langchain_dpicl.release.record import (
+    Status,
     damaged,
     noise_of,
     paid_part,

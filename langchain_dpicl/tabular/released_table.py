@@ -12,8 +12,8 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.public import Frozen
 from langchain_dpicl.released import (
     ReleasedExamples,
     classification_chain,

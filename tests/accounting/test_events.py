@@ -81,7 +81,7 @@ def test_an_event_stays_what_its_constructor_made(event: Any) -> None:
     "call",
     [
         lambda: Gaussian(noise_multiplier="Ada Lovelace"),
-        lambda: Gaussian(noise_multiplier=1.0, ada_lovelace="Ada Lovelace"),
+        lambda: Gaussian(noise_multiplier=1.0, noise="Ada Lovelace"),
         lambda: Parallel(branches=((G(1.0),), ("Ada Lovelace",))),
         lambda: Parallel.model_validate_json('{"branches": "Ada Lovelace"}'),
         lambda: Charge(name="x", parts=({"kind": "Ada Lovelace"},)),

@@ -25,8 +25,8 @@ from langchain_dpicl.audit.losses import (
     gaussian_loss,
 )
 from langchain_dpicl.audit.worlds import Canary, Worlds
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import FAILED, Slot
+from langchain_dpicl.common.replies import FAILED, Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold, random
 from langchain_dpicl.parsers import KSAJointOutputParser, PublicInput
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
 from langchain_dpicl.budget import Forecast, forecast
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import answered
+from langchain_dpicl.common.replies import answered
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_threshold, voting
 from langchain_dpicl.mechanisms.random import SeededRandom, use

@@ -30,7 +30,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.common.slots import answered
+from langchain_dpicl.common.replies import answered
 from langchain_dpicl.few_shot import Greedy
 
 # -- what was untrue ---------------------------------------------------------------

@@ -10,8 +10,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompt_values import StringPromptValue
 from support.fakes import ScriptedModel
 
-from langchain_dpicl.common.replies import AnswerPieces, answer_of
-from langchain_dpicl.common.slots import ABSTAIN, Slot
+from langchain_dpicl.common.replies import ABSTAIN, AnswerPieces, Slot, answer_of
 from langchain_dpicl.sealed import SealedModel
 
 ALONE = "Cough, or a rash?\n</think>\n\ncough"

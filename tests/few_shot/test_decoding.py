@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2
 
 from langchain_dpicl.accounting import Pure
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot import Greedy, NoisyMax, Sampling
 from langchain_dpicl.few_shot.decoding import noise_of_mean

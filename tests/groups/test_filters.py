@@ -32,7 +32,7 @@ from support.neighbor_checks import (
 )
 
 from langchain_dpicl import RetrievedGroups, SampledGroups
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource, shard_of
 from langchain_dpicl.groups.filtering import RecordFilter, spelled

@@ -26,7 +26,7 @@ from scipy import stats
 from support.groups_fakes import QUESTION, note, retrieved
 
 from langchain_dpicl import InvalidParameterError
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom
 

@@ -22,16 +22,16 @@ from support.embedding_fakes import (
 )
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
-from langchain_dpicl.common.outcome import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import NOTHING, Candidates
+from langchain_dpicl.release.record import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.sealed import sealed
 
 CANDIDATES = ["A dry cough.", "A skin rash.", "Nothing at all."]

@@ -18,9 +18,8 @@ from support.parser_parts import release as released
 
 from langchain_dpicl.accounting import Failure, Gaussian, Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_threshold
 from langchain_dpicl.mechanisms.random import SeededRandom, use
@@ -31,6 +30,7 @@ from langchain_dpicl.parsers import (
     PublicInput,
 )
 from langchain_dpicl.parsers.ksa_joint import domain_places
+from langchain_dpicl.release.record import Outcome, Status
 
 
 def paid(z: float) -> tuple[Gaussian, Failure]:

@@ -17,8 +17,8 @@ from scipy import stats
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl.accounting import Exponential, Failure, Gaussian
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,

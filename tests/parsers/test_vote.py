@@ -10,16 +10,16 @@ import pytest
 from support.parser_parts import PARSERS, paid, release
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_joint, voting
 from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.mechanisms.voting import lead_over_a_tie, least_votes
 from langchain_dpicl.parsers import PublicInput, VoteOutputParser
 from langchain_dpicl.parsers.lead import NONE, verdict
+from langchain_dpicl.release.record import CALLS_FAILED, NO_LEAD, UNREADABLE, Status
 
 DRAFTED = PublicInput(question="Which?", draft="1. cough\n2. rash\n3. nausea")
 RUNS = 3_000

@@ -20,7 +20,7 @@ from langchain_core.runnables import RunnableLambda
 from pydantic import PrivateAttr
 from scripted import AsyncScriptedModel, ScriptedModel
 
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot
 from langchain_dpicl.errors import (
     GroupCallError,
     InvalidParameterError,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
     DPOutputParser,

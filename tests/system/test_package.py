@@ -71,7 +71,7 @@ BELOW = {
     "accounting": ("accounting", "common.parameters", "errors", "public"),
     # Of accounting: what a release is charged, and nothing that adds up charges.
     "mechanisms": (
-        *("mechanisms", "common.parameters", "common.relation", "errors"),
+        *("mechanisms", "common.parameters", "common.units", "errors"),
         "accounting.events",
     ),
 }

@@ -20,12 +20,11 @@ from langchain_dpicl.accounting import Gaussian, compose
 from langchain_dpicl.budget import PrivacyBudgetHandler, Purchase, Stored, last
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common.hidden import Hidden, without_frames
-from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import SecureRandom, current, use
 from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
-from langchain_dpicl.release.record import damaged, noise_of, release_record
+from langchain_dpicl.release.record import Status, damaged, noise_of, release_record
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tally

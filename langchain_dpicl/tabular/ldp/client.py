@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding, without_frames
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import current
+from langchain_dpicl.public import Frozen
 from langchain_dpicl.tabular.ldp.reports import (
     Codes,
     Wording,

@@ -24,10 +24,9 @@ from langchain_dpicl.accounting import Event, Pure
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common.hidden import without_frames
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import current
-from langchain_dpicl.release.record import damaged, release_record
+from langchain_dpicl.release.record import Status, damaged, release_record
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.model import estimates, fit

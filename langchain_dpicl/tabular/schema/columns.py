@@ -26,8 +26,8 @@ from pydantic import (
 )
 from typing_extensions import Self, override
 
-from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.public import validated
 from langchain_dpicl.tabular.schema import cells, wording
 
 _MIN_VALUES = 2
@@ -62,7 +62,8 @@ class TableColumn(BaseModel, ABC):
     def __init__(self, **fields: Any) -> None:
         name = fields.get("name")
         owner = f"Column {name!r}" if isinstance(name, str) else type(self).__name__
-        construct(owner, partial(super().__init__, **fields))
+        names = {*type(self).model_fields, *map(str, fields)}
+        validated(owner, names, partial(super().__init__, **fields))
 
     @field_validator("name", "shown", "wording", mode="after")
     @classmethod

@@ -8,14 +8,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
-from pydantic import field_validator as validated
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+)
 from typing_extensions import Self, override
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import SCHEMA
-from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.public import validated
 from langchain_dpicl.tabular.schema import wording
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
@@ -85,11 +91,12 @@ class TableSchema(BaseModel):
         given = fields.get("columns")
         if isinstance(given, (list, tuple)):
             fields["columns"] = tuple(map(_column, given))
-        construct(type(self).__name__, partial(super().__init__, **fields))
+        names = {*type(self).model_fields, *map(str, fields)}
+        validated(type(self).__name__, names, partial(super().__init__, **fields))
         self._by_name = {column.name: column for column in self.columns}
         self._used = self._check_template()
 
-    @validated("columns", mode="after")
+    @field_validator("columns", mode="after")
     @classmethod
     def _named_once(cls, columns: tuple[Column, ...], info: ValidationInfo) -> Any:
         names = [column.name for column in columns]

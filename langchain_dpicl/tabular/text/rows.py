@@ -16,12 +16,12 @@ from langchain_core.prompts import BasePromptTemplate, ChatPromptTemplate
 from typing_extensions import Self, override
 
 from langchain_dpicl.common import file_format, parameters
-from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.common.prompts import READING_PROMPT
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.replies import Slot
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
+from langchain_dpicl.public import Frozen
 from langchain_dpicl.sealed import SealedModel, attempt, sealed, unwrap
 from langchain_dpicl.tabular.rows import UnitRows
 from langchain_dpicl.tabular.schema.table import TableSchema

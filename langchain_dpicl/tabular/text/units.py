@@ -14,8 +14,8 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.hidden import hidden_repr
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
-from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.errors import UnitError
 from langchain_dpicl.groups.ingest import take_documents
 

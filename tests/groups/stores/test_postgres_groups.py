@@ -22,7 +22,7 @@ from support.pgvector_parts import (
 )
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups, UnitError
-from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import Relation
 from langchain_dpicl.groups.postgres import PostgresGroups
 from langchain_dpicl.operate import erase
 

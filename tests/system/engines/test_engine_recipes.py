@@ -14,7 +14,7 @@ from support.check_types import ROOT
 from support.engine_visits import exact, make_visits, whole
 from support.engines.run_recipe import ENGINES
 
-PAGE = ROOT / "examples" / "spark_ray_dask.md"
+PAGE = ROOT / "docs" / "reviewers" / "engines.md"
 PROGRAM = ROOT / "tests" / "support" / "engines" / "run_recipe.py"
 
 

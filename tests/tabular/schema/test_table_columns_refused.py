@@ -45,7 +45,7 @@ NAN, INF = float("nan"), float("inf")
         ({"values": ["a", "b"], "missing": "c"}, "missing: .*'c' is none of the .*add"),
         ({"values": ["a", "b"], "other": "c"}, "other: .*'c' is none of the .*add"),
         ({"values": ["a", "b"], "other": ["a"]}, "other: .*not list"),
-        ({"values": ["a", "b"], "unit": "kg"}, "unit: Extra inputs"),
+        ({"values": ["a", "b"], "unit": "kg"}, "unit: It has no field"),
         ({"values": ["a", "b"], "kind": "number"}, "kind: "),
         ({"values": ["a", "b"], "shown": " "}, "shown: .*not blank"),
         ({"values": ["a", "b"], "wording": " "}, "wording: .*not blank"),
@@ -111,7 +111,7 @@ def test_categorical(fields: dict[str, Any], reason: str) -> None:
         ({"decimals": 1.0}, "decimals: .*integer, not float"),
         ({"kind": "integer", "decimals": 1}, 'decimals: .*kind="number"'),
         ({"unit": " "}, "unit: .*not blank"),
-        ({"values": ["a", "b"]}, "values: Extra inputs"),
+        ({"values": ["a", "b"]}, "values: It has no field"),
         ({"wording": "{% if value %}"}, "wording: .*no Jinja2"),
     ],
 )
