@@ -1,6 +1,6 @@
 """Each release is proven in one file, and draws by an event that was paid for it.
 
-The table is `report/proofs.csv`, which ARCHITECTURE.md shows. The named file has all
+The table is `report/proofs.csv`, which the guarantee shows. The named file has all
 headings of a proof, is short enough to be read, and holds the function that draws and
 the one that says what is charged. Every parser, generator and table hands its function
 events that its account was charged, and no others.
@@ -40,10 +40,11 @@ each_proof = pytest.mark.parametrize(
 )
 
 
-def test_the_architecture_shows_the_table() -> None:
+def test_the_guarantee_shows_the_table() -> None:
     fields = ("release", "maker", "function", "charge", "file")
     kept = [tuple(getattr(proof, name) for name in fields) for proof in PROOFS]
-    assert ROW.findall((ROOT / "ARCHITECTURE.md").read_text()) == kept
+    page = ROOT / "docs" / "reviewers" / "guarantee.md"
+    assert ROW.findall(page.read_text()) == kept
 
 
 @each_proof

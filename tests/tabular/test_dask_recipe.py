@@ -13,7 +13,7 @@ from support.engines.run_recipe import recipe
 
 from langchain_dpicl.tabular import merge
 
-PAGE = Path(__file__).parents[2] / "docs" / "reviewers" / "engines.md"
+PAGE = Path(__file__).parents[2] / "examples" / "spark_ray_dask.md"
 
 
 # Dask's own use of pandas.

@@ -14,7 +14,7 @@ from support.check_types import ROOT
 from support.engine_visits import exact, make_visits, whole
 from support.engines.run_recipe import ENGINES
 
-PAGE = ROOT / "docs" / "reviewers" / "engines.md"
+PAGE = ROOT / "examples" / "spark_ray_dask.md"
 PROGRAM = ROOT / "tests" / "support" / "engines" / "run_recipe.py"
 
 
