@@ -87,7 +87,7 @@ def test_it_stands_in_a_chain_on_both_sides(groups: RetrievedGroups) -> None:
     assert "".join(chain.stream(f"{QUESTION}?")) == "THEY COUGHED: COUGH"
 
 
-@EACH
+@pytest.mark.parametrize("name", ["vote", "esa"])
 async def test_the_question_may_come_as_the_input_of_langchains_chains(
     groups: RetrievedGroups, name: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_other_variables_of_the_prompt_come_from_the_input(
     assert chain.budget.spent().queries == 1
 
 
-@pytest.mark.parametrize("odd", [print, object(), [object()], AIMessage("Hi.")])
+@pytest.mark.parametrize("odd", [print, AIMessage("Hi.")])
 def test_a_question_that_cannot_be_compared_is_charged_each_time(
     groups: RetrievedGroups, odd: Any
 ) -> None:
@@ -239,7 +239,7 @@ CALL = {"name": "look_up", "args": {"patient": "canary-7"}, "id": "1"}
 TEXT = {"type": "text", "text": "cough"}
 
 
-@EACH
+@pytest.mark.parametrize("name", ["vote", "ptr"])
 @pytest.mark.parametrize(
     ("odd", "reads"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,17 +15,12 @@ from langchain_dpicl import (
     DPChain,
     GroupSource,
     InvalidParameterError,
-    NoBudgetError,
     PrivacyBudgetHandler,
     RetrievedGroups,
-    SampledGroups,
     VoteOutputParser,
-    create_dp_tool,
 )
 from langchain_dpicl.audit import snapshot
 from langchain_dpicl.budget import charges
-from langchain_dpicl.groups.filtering import RecordFilter
-from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
 from langchain_dpicl.mechanisms.random import SeededRandom, use
 
 SAID = {"1": "Lisinopril gave a dry cough.", "2": "Lisinopril gave a skin rash."}
@@ -107,13 +101,6 @@ def test_all_filters_are_charged_to_one_account() -> None:
     assert len(charges(budget.ledger, "default")) == 3
 
 
-@pytest.mark.parametrize("nothing", [None, {}])
-def test_no_filter_asks_everybody(nothing: Any) -> None:
-    chain = make(filter_keys=())
-    answer = chain.invoke({"question": QUESTION, "filter": nothing})
-    assert "filter" not in record(answer)["groups"]
-
-
 def test_a_filter_is_no_variable_of_a_prompt() -> None:
     prompt = PromptTemplate.from_template("{question} {context} {tone}")
     chain = make(prompt=prompt)
@@ -147,13 +134,6 @@ async def test_other_filters_are_refused_before_the_charge(
     model: Any = chain.model
     assert model.asked == []
     assert budget.remaining().queries == 6
-
-
-def test_without_filter_keys_no_question_may_filter() -> None:
-    with pytest.raises(InvalidParameterError, match=r"filter_keys= are \[\]"):
-        make(filter_keys=()).invoke(asking("1"))
-    with pytest.raises(NoBudgetError):
-        make(budget=None).invoke(asking("1"))
 
 
 def test_keys_that_nobody_has_are_refused_when_the_chain_is_made() -> None:
@@ -192,17 +172,6 @@ def test_cached_answers_know_their_filter() -> None:
     assert record(fixed.invoke(QUESTION))["status"] == "cached"
 
 
-def test_twin_a_key_without_the_filter_gives_anothers_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plain = property(lambda self: {**self._terms.description()})
-    monkeypatch.setattr(RetrievedGroups, "description", plain)
-    chain = make(cache=True)
-    first, second = chain.invoke(asking("1")), chain.invoke(asking("2"))
-    assert record(second)["status"] == "cached"
-    assert first.content == second.content == "cough"
-
-
 @pytest.mark.parametrize("awaited", [False, True])
 def test_only_who_matches_pays_in_a_per_unit_account(awaited: bool) -> None:
     budget = account(scope="unit")
@@ -219,20 +188,6 @@ def test_only_who_matches_pays_in_a_per_unit_account(awaited: bool) -> None:
         found = {unit[0] for unit in units if tag("default", unit) in balances}
         assert found == paid
         assert len(balances) == 150 * len(paid)
-
-
-def test_twin_a_filter_after_the_charge_lets_everybody_pay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    units = ShardIndex.units
-
-    def everybody(index: ShardIndex, question: PreparedQuestion) -> list[str]:
-        return units(index, replace(question, only=None))
-
-    monkeypatch.setattr(ShardIndex, "units", everybody)
-    budget = account(scope="unit")
-    make(groups(score_threshold=0.2), budget=budget).invoke(asking("1"))
-    assert len(list(budget.ledger.unit_balances("default"))) == 300
 
 
 def test_nobody_matches_is_a_fallback_and_costs_the_same() -> None:
@@ -253,21 +208,6 @@ def test_nobody_matches_is_a_fallback_and_costs_the_same() -> None:
     assert budget.remaining().queries == 4
 
 
-def test_sampled_groups_are_filtered_too() -> None:
-    source = SampledGroups.from_documents(
-        NOTES, unit_key="patient", n_groups=30, sampling_rate=0.8
-    )
-    chain = make(source)
-    assert [chain.invoke(asking(ward)).content for ward in SAID] == ["cough", "rash"]
-
-
-def test_a_check_looks_at_the_filter() -> None:
-    chain = make()
-    assert chain.check(asking("1")).ok
-    with pytest.raises(InvalidParameterError, match="lets no question filter"):
-        chain.check({"question": QUESTION, "filter": {"floor": 1}})
-
-
 def test_audits_measure_a_filtered_chain() -> None:
     only = groups().where({"ward": "1"})
     made_up = [
@@ -281,33 +221,3 @@ def test_audits_measure_a_filtered_chain() -> None:
     assert reached == {"new-1": reached["new-1"], "new-2": 0}
     with pytest.raises(InvalidParameterError, match=r"groups\.where"):
         snapshot(make(), made_up, [asking("1")], progress=False)
-
-
-def test_audits_sample_among_those_who_match() -> None:
-    only = groups(sampling_rate=0.5).where({"ward": "1"})
-    made_up = Document("A rash.", metadata={"patient": "new", "ward": "2"})
-    report = snapshot(
-        make(only, filter_keys=()), [made_up], [QUESTION], repeats=3, progress=False
-    )
-    assert report.is_sound
-    assert [row[1] for row in report.rows] == [0]
-
-
-def test_a_tool_takes_no_filter() -> None:
-    tool = create_dp_tool(make(), name="ask", description="Notes.")
-    assert set(tool.args) == {"question"}
-
-
-def test_what_holds_a_filter_shows_no_record() -> None:
-    chain = make(groups().where({"ward": "1"}))
-    assert "filter={'ward': ['1']}" in repr(chain.groups)
-    assert not any(note.page_content in repr(chain) for note in NOTES)
-
-
-def test_a_question_prepared_for_one_filter_is_drawn_by_its_own_groups() -> None:
-    source = groups()
-    only = source.where(RecordFilter.of({"ward": "1"}))
-    prepared = source.prepare(QUESTION)
-    assert isinstance(prepared, PreparedQuestion)
-    drawn = only.draw_prepared(prepared)
-    assert {one.metadata["ward"] for slot in drawn for one in slot} == {"1"}

@@ -12,22 +12,14 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.vectorstores import InMemoryVectorStore
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import DPChain, RetrievedGroups
-from langchain_dpicl.common.prompts import READING_PROMPT
-from langchain_dpicl.few_shot.prompts import FewShotPrompts, template_of
-from langchain_dpicl.sealed import SealedModel
 
 UNITS = 40
 SALT = bytes(range(32))
-RECORDS_FIRST = ChatPromptTemplate.from_template(
-    "Answer from the records. {format_instructions}\n\n"
-    "Records:\n{context}\n\nQuestion: {question}\nAnswer:"
-)
 
 
 def groups_of(texts: list[str]) -> RetrievedGroups:
@@ -77,48 +69,17 @@ def beginning(texts: list[str]) -> str:
     return os.path.commonprefix(texts)  # noqa: RUF071 - characters are what is meant
 
 
-def is_public_first(prompts: list[str], instructions: str) -> bool:
-    """Whether all prompts begin with the same text, the question among it."""
-    shared = beginning(prompts)
-    return len(set(prompts)) > 1 and QUESTION in shared and instructions in shared
-
-
 @pytest.mark.parametrize("parser", sorted(PARSERS))
 async def test_all_prompts_of_a_question_begin_with_what_is_public(parser: str) -> None:
     prompts = await asked(TEXTS, parser)
     instructions = PARSERS[parser]().get_format_instructions()
     assert instructions
-    assert is_public_first(prompts, instructions)
+    shared = beginning(prompts)
+    assert QUESTION in shared
+    assert instructions in shared
     # After the records comes no more than the cue.
     ends = beginning([text[::-1] for text in prompts])[::-1]
     assert ends.endswith("]\n\nAnswer:")
-
-
-async def test_twin_a_users_own_prompt_stays_as_it_is() -> None:
-    prompts = await asked(TEXTS, prompt=RECORDS_FIRST)
-    instructions = PARSERS["vote"]().get_format_instructions()
-    assert not is_public_first(prompts, instructions)
-    start = RECORDS_FIRST.format(
-        context="*", question=QUESTION, format_instructions=instructions
-    ).partition("*")
-    assert all(text.startswith(start[0].removeprefix("Human: ")) for text in prompts)
-    assert all(text.endswith(start[2]) for text in prompts)
-
-
-def test_other_prompts_with_records_begin_with_what_is_public() -> None:
-    columns = "- drug: iron, zinc"
-    read = [
-        READING_PROMPT.format(columns=columns, records=text) for text in ("A.", "B.")
-    ]
-    assert columns in beginning(read)
-    prompting = FewShotPrompts(template_of("Write a note."), one_line=True)
-    written = [
-        prompting.group("cough", [Document(text, metadata={"label": "cough"})])
-        for text in ("A.", "B.")
-    ]
-    shared = beginning(written)
-    # Of an example the cue too, which is all that the public prompt holds.
-    assert shared.startswith(prompting.public("cough"))
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -128,18 +89,3 @@ async def test_what_records_say_does_not_order_the_requests(is_async: bool) -> N
     assert sorted(map(len, one)) != sorted(map(len, other))
     assert units(one) == units(other)
     assert all(units(one))
-
-
-async def test_twin_requests_by_length_follow_the_records(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = SealedModel.ask
-
-    def by_length(self: Any, prompts: Any) -> Any:
-        places = sorted(range(len(prompts)), key=lambda i: len(prompts[i].to_string()))
-        slots = real(self, [prompts[i] for i in places])
-        return [slots[places.index(i)] for i in range(len(prompts))]
-
-    monkeypatch.setattr(SealedModel, "ask", by_length)
-    one = await asked(TEXTS)
-    assert units(one) != units(await asked([text * 9 for text in reversed(TEXTS)]))
