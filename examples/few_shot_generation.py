@@ -16,7 +16,7 @@ import numpy as np
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
-from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
+from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.released import ReleasedExamples, classification_chain
 
@@ -119,7 +119,7 @@ def main() -> None:
         unit_key="customer",
         budget=budget,
     )
-    print(generator.forecast(dict.fromkeys(labels, 1000), per_label=2).advice())
+    print(generator.forecast(dict.fromkeys(labels, 1000), per_label=2))
     examples = generator.generate(old, per_label=2)
     record = examples.record
     print(f"Written at epsilon {record['epsilon']:.2f}, delta {record['delta']:g}:")

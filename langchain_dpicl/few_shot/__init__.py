@@ -9,24 +9,21 @@
 | `OpenAICompatibleNextToken` | of a server of vLLM |
 | `TransformersNextToken` | of a model in this process (extra `hf`) |
 
-Names are imported when they are first used: a generator does not need every adapter.
+The adapter for vLLM is imported when it is used: it needs `langchain-openai`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langchain_dpicl.few_shot.decoding import Greedy, NoisyMax, Sampling
+from langchain_dpicl.few_shot.generator import DPFewShotGenerator
+from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt
+from langchain_dpicl.few_shot.terms import GenerationForecast, MostlyNoiseWarning
+from langchain_dpicl.few_shot.transformers import TransformersNextToken
+
 if TYPE_CHECKING:
-    from langchain_dpicl.few_shot.decoding import Greedy, NoisyMax, Sampling
-    from langchain_dpicl.few_shot.forecast import (
-        GenerationForecast,
-        MostlyNoiseWarning,
-    )
-    from langchain_dpicl.few_shot.generator import DPFewShotGenerator
-    from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
-    from langchain_dpicl.few_shot.models.transformers import TransformersNextToken
-    from langchain_dpicl.few_shot.models.vllm import OpenAICompatibleNextToken
+    from langchain_dpicl.few_shot.vllm import OpenAICompatibleNextToken
 
 __all__ = [
     "DPFewShotGenerator",
@@ -41,27 +38,10 @@ __all__ = [
     "TransformersNextToken",
 ]
 
-_HOMES = {
-    "DPFewShotGenerator": "generator",
-    "GenerationForecast": "forecast",
-    "Greedy": "decoding",
-    "MostlyNoiseWarning": "forecast",
-    "NextTokenModel": "models.contract",
-    "NoisyMax": "decoding",
-    "OpenAICompatibleNextToken": "models.vllm",
-    "Sampling": "decoding",
-    "TokenPrompt": "models.contract",
-    "TransformersNextToken": "models.transformers",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    if name == "OpenAICompatibleNextToken":
+        from langchain_dpicl.few_shot.vllm import OpenAICompatibleNextToken
+
+        return OpenAICompatibleNextToken
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

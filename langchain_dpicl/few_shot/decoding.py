@@ -12,7 +12,6 @@ anyway (`mechanisms.next_token.contrasted`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -127,7 +126,6 @@ class NoisyMax(_Decoding):
 
 Decoding: TypeAlias = Greedy | Sampling | NoisyMax
 MechanismName: TypeAlias = Literal["gaussian", "noisy_max"]
-_BY_NAME: Mapping[str, type[Decoding]] = {"gaussian": Greedy, "noisy_max": NoisyMax}
 
 
 def decoding_of(mechanism: Any) -> Decoding:
@@ -138,11 +136,13 @@ def decoding_of(mechanism: Any) -> Decoding:
     """
     if isinstance(mechanism, Greedy | Sampling | NoisyMax):
         return mechanism
-    if isinstance(mechanism, str) and mechanism in _BY_NAME:
-        return _BY_NAME[mechanism]()
+    if mechanism == "gaussian":
+        return Greedy()
+    if mechanism == "noisy_max":
+        return NoisyMax()
     raise InvalidParameterError(
-        "mechanism must be 'gaussian' or 'noisy_max'; or few_shot.Greedy(...), "
-        "few_shot.Sampling(...) or few_shot.NoisyMax(...), which take options."
+        "mechanism must be 'gaussian' or 'noisy_max', or one of few_shot.Greedy(...), "
+        "Sampling(...) and NoisyMax(...), which take options."
     )
 
 

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from langchain_dpicl.budget import (
-    Paid,
     PrivacyBudgetHandler,
     Purchase,
     Stored,
-    charges,
     check_budget,
     last,
-    place_of,
     require_account,
 )
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
-from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
-from langchain_dpicl.errors import (
-    DPError,
-    InvalidParameterError,
-    PlanMismatchError,
-)
+from langchain_dpicl.common.progress import is_watched, progress_bar
+from langchain_dpicl.errors import DPError, InvalidParameterError, PlanMismatchError
 from langchain_dpicl.few_shot.decoding import Decoding, MechanismName, decoding_of
-from langchain_dpicl.few_shot.drafts import Drafts
-from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast_of
-from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.prompts import FewShotPrompts, template_of
-from langchain_dpicl.few_shot.public_calls import check_model, choices
+from langchain_dpicl.few_shot.model import NextTokenModel, check_model, choices
 from langchain_dpicl.few_shot.records import (
-    counted,
+    FewShotPrompts,
     read_records,
-    require_enough,
+    sizes_of,
     sources,
+    template_of,
 )
-from langchain_dpicl.few_shot.step import PrivateStep, PublicStep
-from langchain_dpicl.few_shot.terms import GenerationTerms, Sizes, charged_record
+from langchain_dpicl.few_shot.step import Drafts, PublicStep
+from langchain_dpicl.few_shot.terms import (
+    GenerationForecast,
+    GenerationTerms,
+    Sizes,
+    charged_record,
+    paid_tokens,
+)
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.public import Frozen
 from langchain_dpicl.release.record import paid_part
@@ -52,7 +46,7 @@ from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import sealed
 from langchain_dpicl.threads import on_question_thread
 
-_WAY_OUT = "generate(..., resume=True) continues or returns it, and released() reads it"
+_WAY_OUT = "generate(..., resume=True) continues or returns it"
 
 
 class DPFewShotGenerator(Frozen):
@@ -198,7 +192,8 @@ class DPFewShotGenerator(Frozen):
                 with `resume=True`.
             LedgerError: If the ledger can't be used.
         """
-        return self._generation(per_label, progress).write(records, resume=resume)
+        generation = self._generation(per_label, progress=progress)
+        return generation.write(records, resume=resume)
 
     @hiding
     async def agenerate(
@@ -214,7 +209,7 @@ class DPFewShotGenerator(Frozen):
         Canceled, it ends the token that it is at, and begins no other; what is charged
         stays charged, what is released stays stored, and `resume=True` goes on with it.
         """
-        generation = self._generation(per_label, progress)
+        generation = self._generation(per_label, progress=progress)
         write = partial(generation.write, records, resume=resume)
         try:
             return await on_question_thread(write)
@@ -226,8 +221,7 @@ class DPFewShotGenerator(Frozen):
     ) -> GenerationForecast:
         """Return what a generation would cost and could write; nothing is charged.
 
-        It has noise, the lead that a token needs, and model calls; `advice()` says it
-        in words.
+        It has noise, the lead that a token needs, and model calls; as text, in words.
 
         Args:
             label_sizes: Each label's number of units; None: the declared ones.
@@ -244,28 +238,16 @@ class DPFewShotGenerator(Frozen):
         if label_sizes is not None:
             if set(label_sizes) != set(terms.labels):
                 raise InvalidParameterError(
-                    f"label_sizes must give a number of units for each of "
-                    f"{list(terms.labels)}, and for nothing else."
+                    "label_sizes must give a number of units for each label, and for "
+                    "nothing else."
                 )
             sizes = tuple(label_sizes[label] for label in terms.labels)
             terms = terms.model_copy(update={"sizes": sizes})
-        generation = self._generation(per_label, progress=False)
-        return generation.forecast(terms.rates())
+        return self._generation(per_label).forecast(terms.rates())
 
-    def released(self, per_label: int = 1) -> list[ReleasedExamples]:
-        """Return what generations of these terms have released here, oldest first.
-
-        Free: it is read from the ledger, where every token was stored before it was
-        used. An interrupted generation gives the examples that are complete.
-        `per_label` is as it was asked for.
-
-        Raises:
-            NoBudgetError: If there is no budget.
-            LedgerError: If the ledger can't be read.
-        """
-        return self._generation(per_label, progress=False).released()
-
-    def _generation(self, per_label: int, progress: bool | None) -> _Generation:  # noqa: FBT001
+    def _generation(
+        self, per_label: int, *, progress: bool | None = False
+    ) -> _Generation:
         is_seeded = current().is_seeded
         return _Generation(
             model=self._model,
@@ -290,16 +272,23 @@ class _Generation:
     shows: bool
     canceled: threading.Event
 
+    @property
+    def budget(self) -> PrivacyBudgetHandler:
+        """The account; without one, an error."""
+        return require_account(self.account, "generator")
+
     def write(self, records: Iterable[Any] | None, *, resume: bool) -> ReleasedExamples:
         """Write the examples; of none, those of the instruction alone."""
+        drafts = self._drafts()
         if records is None:
-            return self._without_records()
+            self._advance(drafts, lambda: self._ask_public(drafts).without_records())
+            record = self.terms.record(self.per_label, is_free=True)
+            return ReleasedExamples(drafts.examples(), record)
+        self.budget  # noqa: B018 - refused before any record is read
         terms = self.terms
-        require_account(self.account, "generator")
         own = read_records(records, terms)
-        require_enough(own, terms)
-        purchase, stored = self._purchase(counted(own), resume=resume)
-        drafts, first = Drafts(self.model, terms, self.per_label), None
+        purchase, stored = self._purchase(sizes_of(own, terms), resume=resume)
+        first: PublicStep | None = None
         if stored is None:
             # The first public questions come before the charge: a model that can't do
             # what is needed costs nothing.
@@ -310,17 +299,45 @@ class _Generation:
                 drafts.take(tokens)
                 first = None
             # Another process may have begun it, with the people whom it has counted.
-            events = terms.paid(paid.events)
+            events = paid_tokens(terms.labels, paid.events)
             rates = {label: event.sampling_rate for label, event in events.items()}
             groups = sources(own, terms, rates)
-            with self._progress(drafts) as advance:
-                while drafts.active():
-                    self._require_wanted()
-                    public, first = first or self._ask_public(drafts), None
-                    step = PrivateStep(public, self.prompts, groups, events)
-                    advance(drafts.take(_released(step, paid)))
+
+            def step() -> list[int]:
+                nonlocal first
+                public, first = first or self._ask_public(drafts), None
+
+                def release() -> list[int]:
+                    answers = public.ask_groups(self.prompts, groups)
+                    # Stored before they leave the wall, so before anything is made of
+                    # them: tokens that could not be stored are nowhere.
+                    tokens: list[int] = paid.once(
+                        lambda: public.release(answers, events)
+                    )
+                    return tokens
+
+                return sealed(release)
+
+            try:
+                self._advance(drafts, step)
+            except DPError as error:
+                raise type(error)(
+                    f"{error} The generation is charged and stands at {drafts.steps} "
+                    "tokens, which are stored: go on with generate(..., resume=True), "
+                    "at no charge."
+                ) from None
             paid.finish()
         return self._examples(drafts, paid.stored)
+
+    def forecast(self, rates: Mapping[str, float]) -> GenerationForecast:
+        """Return what a generation costs and can do at these rates."""
+        terms = self.terms
+        events = self.budget.quote(terms.charge(rates, self.per_label))
+        tokens = choices(self.model, terms.top_k_public)
+        return terms.forecast(events, self.per_label, tokens)
+
+    def _drafts(self) -> Drafts:
+        return Drafts(self.model, self.terms, self.per_label)
 
     def _ask_public(self, drafts: Drafts, *, probe: bool = False) -> PublicStep:
         return PublicStep.ask(
@@ -331,11 +348,24 @@ class _Generation:
         if self.canceled.is_set():
             raise asyncio.CancelledError
 
+    def _advance(self, drafts: Drafts, step: Callable[[], list[int]]) -> None:
+        """Take steps until all examples are complete; a bar shows how many, public."""
+        with progress_bar(
+            "Writing examples",
+            drafts.most_steps,
+            shown=self.shows,
+            done=drafts.steps,
+            speed="tokens/s",
+        ) as advance:
+            while drafts.active():
+                self._require_wanted()
+                advance(drafts.take(step()))
+
     def _purchase(
         self, sizes: Sizes, *, resume: bool
     ) -> tuple[Purchase, Stored | None]:
         """Return how to pay, and the stored generation to go on with, if any."""
-        terms, budget = self.terms, require_account(self.account, "generator")
+        terms, budget = self.terms, self.budget
         key = terms.key(self.per_label)
         stored = last(budget.ledger, budget.account, key) if resume else None
         if stored is None:
@@ -356,122 +386,21 @@ class _Generation:
             anew=not resume,
         )
         if stored is None:
-            with self._advice():
-                stored = taken_or_payable(purchase, "generation", _WAY_OUT)
-                if stored is None:
-                    self.forecast(rates).require_signal()
+            stored = taken_or_payable(purchase, "generation", _WAY_OUT)
+            if stored is None:
+                self.forecast(rates).require_signal()
         return purchase, stored
-
-    @contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Say why a plan may not fit that has fitted before."""
-        message = ""
-        try:
-            yield
-        except PlanMismatchError as error:
-            message = str(error)
-        if message and self.terms.sizes is None:
-            message += (
-                " The rates follow the labels' numbers of people: if these have "
-                "changed since the account's first generation, give labels= as a "
-                "mapping to the numbers of then."
-            )
-        if message:
-            raise PlanMismatchError(message)
-
-    def forecast(self, rates: Mapping[str, float]) -> GenerationForecast:
-        """Return what a generation costs and can do at these rates."""
-        budget = require_account(self.account, "generator")
-        events = budget.quote(self.terms.charge(rates, self.per_label))
-        return forecast_of(
-            self.terms,
-            self.terms.paid(events),
-            self.per_label,
-            choices(self.model, self.terms.top_k_public),
-        )
-
-    def released(self) -> list[ReleasedExamples]:
-        """Return what the account has released of these terms."""
-        budget, result = require_account(self.account, "generator"), []
-        place = place_of(self.terms.key(self.per_label))
-        for stored in charges(budget.ledger, budget.account):
-            if stored.key == place:
-                drafts = Drafts(self.model, self.terms, self.per_label)
-                for tokens in stored.values:
-                    drafts.take(tokens)
-                result.append(self._examples(drafts, stored))
-        return result
-
-    def _without_records(self) -> ReleasedExamples:
-        drafts = Drafts(self.model, self.terms, self.per_label)
-        with self._bar(drafts) as advance:
-            while drafts.active():
-                self._require_wanted()
-                advance(drafts.take(self._ask_public(drafts).without_records()))
-        record = self.terms.free_record(self.per_label)
-        return ReleasedExamples.of(drafts.examples(), record)
 
     def _examples(self, drafts: Drafts, stored: Stored) -> ReleasedExamples:
         """Return the complete examples, and the record as far as it has come."""
-        budget = require_account(self.account, "generator")
+        budget = self.budget
         record = charged_record(stored.header["record"], stored.events, budget.delta)
         record["parameters"] |= {
             "tokens_released": drafts.steps,
             "complete": not drafts.active(),
         }
         record |= paid_part(budget, stored)
-        return ReleasedExamples.of(drafts.examples(), record)
-
-    @contextmanager
-    def _progress(self, drafts: Drafts) -> Iterator[Advance]:
-        """Show a bar while the block runs; where it stops, say how to go on."""
-        stopped: DPError | None = None
-        with self._bar(drafts) as advance:
-            try:
-                yield advance
-            except DPError as error:
-                stopped = error
-            except KeyboardInterrupt:
-                # A screen that is gone is no reason to hide the interrupt.
-                with suppress(OSError, ValueError):
-                    sys.stderr.write(
-                        f"Stopped at {drafts.steps} tokens, which are stored: go on "
-                        "with generate(..., resume=True), at no charge.\n"
-                    )
-                raise
-        if stopped is not None:
-            raise type(stopped)(
-                f"{stopped} The generation is charged and stands at {drafts.steps} "
-                "tokens, which are stored: go on with generate(..., resume=True), at "
-                "no charge."
-            )
-
-    @contextmanager
-    def _bar(self, drafts: Drafts) -> Iterator[Advance]:
-        """Show how many tokens there are, which is public."""
-        with progress_bar(
-            "Writing examples",
-            drafts.most_steps,
-            shown=self.shows,
-            done=drafts.steps,
-            speed="tokens/s",
-        ) as advance:
-            yield advance
-
-
-def _released(step: PrivateStep, paid: Paid) -> list[int]:
-    """Take a step inside the wall; return its tokens.
-
-    They are stored before they leave it, so before anything is made of them: those that
-    could not be stored are nowhere, and the step is taken again.
-    """
-
-    def release() -> list[int]:
-        step.ask()
-        tokens: list[int] = paid.once(step.release)
-        return tokens
-
-    return sealed(release)
+        return ReleasedExamples(drafts.examples(), record)
 
 
 def _require_lasting_labels(
@@ -488,8 +417,7 @@ def _require_lasting_labels(
     """
     if budget.fixes_classes and terms.unit_key is not None and len(terms.labels) > 1:
         raise PlanMismatchError(
-            f"Account {budget.account!r} has a plan of {budget.queries} generations. "
-            "Between them the records of a unit may come under another label, which a "
-            "plan does not cover. Open an account with accounting='renyi' besides "
-            "queries=, which adds up what was charged; or one with queries=1."
+            f"Account {budget.account!r} has a plan of {budget.queries} generations, "
+            "between which a unit may come under another label: open an account with "
+            "accounting='renyi' besides queries=, or one with queries=1."
         )

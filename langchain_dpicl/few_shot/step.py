@@ -10,8 +10,11 @@ Privacy:
     compose.
 
     A row depends on its own slot alone, and on public figures that were asked for in a
-    call without private prompts. Whatever fails for one slot (a template, the model's
-    answer, an impossible probability) leaves that slot out.
+    call without private prompts. Whatever fails for one slot (its prompt, the model's
+    answer, an impossible probability) leaves that slot out, or to the instruction.
+
+    Which examples have ended, and what their tokens spell, follows from released tokens
+    and public terms: a generation is followed again from its stored tokens alone.
 """
 
 from __future__ import annotations
@@ -19,28 +22,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from langchain_dpicl.accounting import Pure
 from langchain_dpicl.common.units import Relation
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.drafts import Draft
-from langchain_dpicl.few_shot.models.contract import (
+from langchain_dpicl.few_shot.model import (
+    Floats,
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
-    Tokens,
-)
-from langchain_dpicl.few_shot.prompts import FewShotPrompts
-from langchain_dpicl.few_shot.public_calls import (
-    Floats,
     Vocabulary,
     ask_public,
+    public_call,
     public_distributions,
     vocabularies,
 )
+from langchain_dpicl.few_shot.records import FewShotPrompts
 from langchain_dpicl.few_shot.terms import GenerationTerms, TokenEvent, amount
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms.next_token import (
@@ -54,6 +55,77 @@ from langchain_dpicl.sealed import attempt
 _SLOT_FACTOR, _SLOT_EXTRA = 4, 8
 
 Answers = Sequence[LogProbabilities | None]
+
+
+@dataclass
+class Draft:
+    """One example in the making.
+
+    An end token is not among its `tokens`; its `text` goes up to a stop text.
+    """
+
+    label: str
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    steps: int = 0
+    ended: bool = False
+
+
+class Drafts:
+    """All examples of a generation, by label, taking one step together."""
+
+    def __init__(
+        self, model: NextTokenModel, terms: GenerationTerms, per_label: int
+    ) -> None:
+        self._model, self._terms = model, terms
+        self._drafts = [Draft(name) for name in terms.labels for _ in range(per_label)]
+        self.most_steps = len(self._drafts) * terms.max_tokens
+
+    def active(self) -> list[Draft]:
+        """Return the examples that take the next step, in their order."""
+        return [draft for draft in self._drafts if not draft.ended]
+
+    def take(self, tokens: Sequence[int]) -> int:
+        """Add one token to each active example, in their order; return how many.
+
+        Raises:
+            LedgerError: If there are not as many tokens as active examples.
+            PublicCallError: If the model can't spell them.
+        """
+        active = self.active()
+        if len(tokens) != len(active):
+            raise LedgerError("A stored step makes no sense: it has other examples.")
+        for draft, token in zip(active, tokens, strict=True):
+            self._add(draft, token)
+        return len(tokens)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all examples have taken together."""
+        return sum(draft.steps for draft in self._drafts)
+
+    def examples(self) -> list[dict[str, str]]:
+        """Return each complete example, blank ones not."""
+        return [
+            {"text": draft.text.strip(), "label": draft.label}
+            for draft in self._drafts
+            if draft.ended and draft.text.strip()
+        ]
+
+    def _add(self, draft: Draft, token: int) -> None:
+        draft.steps += 1
+        if token in self._model.end_tokens:
+            draft.ended = True
+            return
+        draft.tokens += (token,)
+        with public_call("spell its own tokens"):
+            text = str(self._model.decode(draft.tokens))
+        # A stop text before any other does not end it.
+        start = len(text) - len(text.lstrip())
+        ends = [text.find(stop, start) for stop in self._terms.mechanism.stop]
+        end = min((place for place in ends if place >= 0), default=None)
+        draft.text = text[:end]
+        draft.ended = end is not None or draft.steps >= self._terms.max_tokens
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +161,7 @@ class PublicStep:
         Raises:
             PublicCallError: If the model fails, or tells what no probabilities are.
         """
-        public = [_prompt(draft, prompts.public(draft.label)) for draft in drafts]
+        public = [TokenPrompt(prompts.public(d.label), d.tokens) for d in drafts]
         chosen = vocabularies(model, public, terms.top_k_public)
         wants = terms.mechanism.contrast > 0
         rows = ask_public(model, public, chosen) if wants or probe else None
@@ -104,143 +176,111 @@ class PublicStep:
             for row, vocabulary in zip(rows, self.chosen, strict=True)
         ]
 
+    def ask_groups(
+        self, write: FewShotPrompts, groups: Mapping[str, SampledGroups]
+    ) -> Answers:
+        """Sample every draft's groups afresh, and ask the model of each. Private.
 
-class PrivateStep:
-    """The private half of a step, which runs sealed.
-
-    Args:
-        public: The public half.
-        prompts: Writes the groups' prompts.
-        sources: For each label, what draws its groups.
-        paid: For each label, what its tokens were charged.
-    """
-
-    def __init__(
-        self,
-        public: PublicStep,
-        prompts: FewShotPrompts,
-        sources: Mapping[str, SampledGroups],
-        paid: Mapping[str, TokenEvent],
-    ) -> None:
-        self._public, self._terms = public, public.terms
-        self._write, self._sources, self._paid = prompts, sources, paid
-        self._prompts: list[TokenPrompt] = []
-        self._wanted: list[Tokens | None] = []
-        self._slots: list[list[int | None]] = []
-        self._answers: Answers = ()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Private prompts are not pickled.")
-
-    def ask(self) -> None:
-        """Sample every draft's groups afresh, and ask the model of each."""
-        public = self._public
-        for place, draft in enumerate(public.drafts):
-            self._deal(place, draft)
-        self._private = len(self._prompts)
-        # Last, the prompts without records: whether the model answers these is public,
-        # and says whether it is there at all.
-        self._prompts += public.prompts
-        self._wanted += [vocabulary.asked for vocabulary in public.chosen]
-        self._answers = self._answered()
-
-    def _deal(self, place: int, draft: Draft) -> None:
-        size = self._terms.records_per_group
-        longest = int(_SLOT_FACTOR * size) + _SLOT_EXTRA
-        places: list[int | None] = []
-        for slot in self._sources[draft.label].draw_shared():
-            # What is cut off depends on this slot alone.
-            text = attempt(partial(self._write.group, draft.label, slot[:longest]))
-            places.append(None if text is None else len(self._prompts))
-            # One that can't be written moves no other: it asks without records.
-            prompt = self._public.prompts[place]
-            self._prompts.append(prompt if text is None else _prompt(draft, text))
-        self._wanted += [self._public.chosen[place].asked] * len(places)
-        self._slots.append(places)
-
-    def _answered(self) -> Answers:
-        """Return what the model says of each prompt; an empty list if it is not there.
-
-        It is taken for being there where it answers the prompts without records.
+        Last are the prompts without records: whether the model answers these is public,
+        and says whether it is there at all.
 
         By its contract a model answers None where a prompt fails, and never raises. One
         that does raise, for whatever one record says, would fail the step for all
         groups, and do so whenever that record is in the sample: the model would be
-        asked again until it is not. So the prompts are then asked one by one. Whatever
-        it raises stays here, errors of ours among it: it has seen private prompts.
+        asked again until it is not. So the prompts are then asked one by one, one after
+        the other: a model may not allow several threads. Whatever it raises stays here,
+        errors of ours among it: it has seen private prompts.
+
+        Returns:
+            What the model says of each group of each draft, and of each public prompt;
+            an empty list if it does not answer the public ones.
         """
-        together = self._some(0, len(self._prompts))
+        longest = int(_SLOT_FACTOR * self.terms.records_per_group) + _SLOT_EXTRA
+        prompts: list[TokenPrompt] = []
+        for public, draft in zip(self.prompts, self.drafts, strict=True):
+            for slot in groups[draft.label].draw_shared():
+                # What is cut off, or can't be written, depends on this slot alone.
+                text = attempt(partial(write.group, draft.label, slot[:longest]))
+                written = TokenPrompt(text or public.text, draft.tokens)
+                prompts.append(written)
+        wanted = [v.asked for v in self.chosen for _ in range(self.terms.n_groups)]
+        prompts += self.prompts
+        wanted += [vocabulary.asked for vocabulary in self.chosen]
+
+        def some(start: int, end: int) -> Answers | None:
+            # What somebody else's model returns may be anything.
+            answers: Any = attempt(
+                lambda: self.model.log_probabilities(
+                    prompts[start:end], wanted[start:end]
+                )
+            )
+            is_whole = isinstance(answers, Sequence) and len(answers) == end - start
+            return list(answers) if is_whole else None
+
+        def alone(place: int) -> LogProbabilities | None:
+            return (some(place, place + 1) or [None])[0]
+
+        together = some(0, len(prompts))
         if together is not None:
             return together
-
-        # One after the other: a model may not allow several threads.
-        def alone(place: int) -> LogProbabilities | None:
-            answer = self._some(place, place + 1)
-            return answer[0] if answer else None
-
-        public = []
-        for place in range(self._private, len(self._prompts)):
-            public.append(alone(place))
-            if public[-1] is None:
+        private = len(prompts) - len(self.prompts)
+        public_answers = []
+        for place in range(private, len(prompts)):
+            public_answers.append(alone(place))
+            if public_answers[-1] is None:
                 return []
-        return [*map(alone, range(self._private)), *public]
+        return [*map(alone, range(private)), *public_answers]
 
-    def _some(self, start: int, end: int) -> Answers | None:
-        prompts, wanted = self._prompts[start:end], self._wanted[start:end]
-        # What somebody else's model returns may be anything.
-        answers: Any = attempt(
-            lambda: self._public.model.log_probabilities(prompts, wanted)
-        )
-        is_whole = isinstance(answers, Sequence) and len(answers) == len(prompts)
-        return list(answers) if is_whole else None
-
-    def release(self) -> list[int]:
+    def release(self, answers: Answers, paid: Mapping[str, TokenEvent]) -> list[int]:
         """Return one token a draft, differentially private.
+
+        Args:
+            answers: What `ask_groups` returned.
+            paid: For each label, what its tokens were charged.
 
         Raises:
             PublicCallError: If the model does not answer the prompts without records:
                 then nothing is drawn, and the step can be taken again.
         """
-        # All of them, or none: the last ones are public.
-        is_whole = len(self._answers) == len(self._prompts)
-        public_distributions(
-            self._answers[self._private :] if is_whole else (), self._public.chosen
-        )
-        return [self._token(place) for place in range(len(self._public.drafts))]
+        each = self.terms.n_groups
+        private = len(self.drafts) * each
+        public_distributions(answers[private:], self.chosen)
+        return [
+            self._token(place, answers[place * each : (place + 1) * each], paid)
+            for place in range(len(self.drafts))
+        ]
 
-    def _token(self, place: int) -> int:
-        draft, vocabulary = self._public.drafts[place], self._public.chosen[place]
-        rows, paid = self._rows(place), self._paid[draft.label]
+    def _token(
+        self, place: int, answers: Answers, paid: Mapping[str, TokenEvent]
+    ) -> int:
+        vocabulary, event = self.chosen[place], paid[self.drafts[place].label]
+        rows = self._rows(place, answers)
         stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
-        if isinstance(paid, Pure):
-            winner = noisy_max_next_token(stacked, paid, Relation.REPLACE)
+        if isinstance(event, Pure):
+            winner = noisy_max_next_token(stacked, event, Relation.REPLACE)
         else:
-            noisy = noisy_next_token(stacked, paid, Relation.REPLACE)
-            groups = self._terms.n_groups
-            noise = noise_of_mean(amount(paid), groups)
-            winner = self._terms.mechanism.choose(noisy / groups, noise)
+            noisy = noisy_next_token(stacked, event, Relation.REPLACE)
+            groups = self.terms.n_groups
+            noise = noise_of_mean(amount(event), groups)
+            winner = self.terms.mechanism.choose(noisy / groups, noise)
         return int(vocabulary.tokens[winner])
 
-    def _rows(self, place: int) -> list[Floats]:
+    def _rows(self, place: int, answers: Answers) -> list[Floats]:
         """Return the distributions of one draft's slots that say one.
 
         Every slot keeps its place until it is computed, whether others failed or not.
         """
-        vocabulary, power = self._public.chosen[place], self._terms.mechanism.contrast
+        vocabulary, power = self.chosen[place], self.terms.mechanism.contrast
         # An answer of a model of somebody else's may be anything.
-        answers = [
-            None if slot is None else attempt(partial(np.asarray, self._answers[slot]))
-            for slot in self._slots[place]
+        arrays = [
+            None if answer is None else attempt(partial(np.asarray, answer))
+            for answer in answers
         ]
         rows = [
             row
-            for row in token_distributions(answers, vocabulary.size, vocabulary.places)
+            for row in token_distributions(arrays, vocabulary.size, vocabulary.places)
             if row is not None
         ]
-        if self._public.contrast is None:
+        if self.contrast is None:
             return rows
-        return [contrasted(row, self._public.contrast[place], power) for row in rows]
-
-
-def _prompt(draft: Draft, text: str) -> TokenPrompt:
-    return TokenPrompt(text, draft.tokens)
+        return [contrasted(row, self.contrast[place], power) for row in rows]

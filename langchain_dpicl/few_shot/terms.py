@@ -1,4 +1,4 @@
-"""A generation's public terms: checked once, then its identity, its charge, its record.
+"""A generation's public terms: its identity, its charge, its record, its forecast.
 
 An example of a label is T token steps. Each draws a fresh Poisson sample of the label's
 units at the rate q = M N / |D_y|, so that n examples are n T steps, and all of them
@@ -18,19 +18,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from langchain_dpicl.accounting import Charge, Event, Gaussian, Parallel, Pure, compose
 from langchain_dpicl.accounting.events import Count, Positive
-from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.few_shot.decoding import Decoding, NoisyMax
+from langchain_dpicl.errors import (
+    InvalidParameterError,
+    LedgerError,
+    PlanMismatchError,
+)
+from langchain_dpicl.few_shot.decoding import Decoding, NoisyMax, noise_of_mean
 from langchain_dpicl.mechanisms import next_token
 from langchain_dpicl.public import Public
-from langchain_dpicl.release.record import NEIGHBORS, Status, release_record
+from langchain_dpicl.release.record import NEIGHBORS, release_record
+
+PASS_RATE = 0.95
+
+MAX_NOISE = 2.0
+"""Noise on the mean probability, which is at most 1, above which nothing is written."""
+
+_WAYS_OUT = (
+    "Use more groups (n_groups), more records of such labels, fewer tokens or "
+    "examples, or a larger epsilon"
+)
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
@@ -96,17 +114,14 @@ class GenerationTerms(Public):
         return labels
 
     @property
-    def release(self) -> str:
-        """The release's public name."""
-        name = "noisy-max" if isinstance(self.mechanism, NoisyMax) else "gaussian"
-        return f"few-shot/{name}"
+    def is_max(self) -> bool:
+        """Whether the winner alone is released."""
+        return isinstance(self.mechanism, NoisyMax)
 
     @property
-    def unit(self) -> str:
-        """The protected unit in words."""
-        if self.unit_key is None:
-            return "one record"
-        return f"all records with the same {self.unit_key!r}"
+    def release(self) -> str:
+        """The release's public name."""
+        return f"few-shot/{'noisy-max' if self.is_max else 'gaussian'}"
 
     @property
     def declared(self) -> Sizes | None:
@@ -133,69 +148,82 @@ class GenerationTerms(Public):
             if wanted > sizes[label]:
                 raise InvalidParameterError(
                     f"Label {label!r}: {self.n_groups} groups of "
-                    f"{self.records_per_group:g} need {wanted:g} units, and the label "
-                    f"has {sizes[label]}. Ask for fewer or smaller groups, bring more "
-                    "records of this label, or leave it out."
+                    f"{self.records_per_group:g} need {wanted:g} units, and it has "
+                    f"{sizes[label]}. Ask for fewer or smaller groups, bring more "
+                    "records of it, or leave it out."
                 )
         return {label: wanted / sizes[label] for label in self.labels}
 
     def charge(self, rates: Mapping[str, float], per_label: int) -> Charge:
         """Return what one generation is charged: its labels, in parallel."""
-        is_max = isinstance(self.mechanism, NoisyMax)
-        made = next_token.max_charge if is_max else next_token.charge
-        charges = [
-            made(
-                sampling_rate=rates[label],
-                count=self.max_tokens * per_label,
-                name=self.release,
-            )
-            for label in self.labels
-        ]
-        if len(charges) == 1:
-            return charges[0]
-        rule = json.dumps(["label", self.unit_key, self.labels]).encode()
-        branches: Any = tuple(charge.parts for charge in charges)
-        labels = Parallel(
-            branches=branches,
-            partition=f"label {hashlib.blake2b(rule, digest_size=8).hexdigest()}",
+        make = next_token.max_charge if self.is_max else next_token.charge
+        count = self.max_tokens * per_label
+        branches: Any = tuple(
+            make(sampling_rate=rates[label], count=count).parts for label in self.labels
         )
+        if len(branches) == 1:
+            return Charge(name=self.release, parts=branches[0])
+        rule = json.dumps(["label", self.unit_key, self.labels]).encode()
+        name = f"label {hashlib.blake2b(rule, digest_size=8).hexdigest()}"
+        labels = Parallel(branches=branches, partition=name)
         return Charge(name=self.release, parts=(labels,))
-
-    def paid(self, events: Sequence[Event]) -> dict[str, TokenEvent]:
-        """Return what each label's tokens were charged."""
-        return paid_tokens(self.labels, events)
 
     def key(self, per_label: int) -> str:
         """Return the key under which generations of these terms are stored."""
         terms = json.dumps([self.model_dump(mode="json"), per_label], sort_keys=True)
         return f"few-shot {hashlib.blake2b(terms.encode(), digest_size=32).hexdigest()}"
 
-    def record(self, per_label: int) -> dict[str, Any]:
-        """Return a generation's record as far as it is known before the charge."""
+    def record(self, per_label: int, *, is_free: bool = False) -> dict[str, Any]:
+        """Return a generation's record as far as it is known before the charge.
+
+        `is_free` is that of examples that no private record had a part in.
+        """
+        key, unit = self.unit_key, "one record"
+        if key is not None:
+            unit = f"all records with the same {key!r}"
         terms = self.model_dump(mode="json", exclude={"model", "unit_key", "is_seeded"})
-        return release_record(
+        record = release_record(
             kind="examples",
-            status=Status.RELEASED.value,
+            status="released",
             mechanism=self.release,
             parameters={**terms, "per_label": per_label},
-            unit=self.unit,
-            unit_key=self.unit_key,
+            unit=unit,
+            unit_key=key,
             relation="replace",
             neighbors=NEIGHBORS,
             model=self.model,
             random=None,
         )
+        if is_free:
+            record |= {"status": "public", "mechanism": "few-shot/without-records"}
+            record |= dict.fromkeys(("unit", "unit_key", "relation", "neighbors"))
+            record |= {"epsilon": 0.0, "delta": 0.0}
+        return record
 
-    def free_record(self, per_label: int) -> dict[str, Any]:
-        """Return the record of examples that no private record had a part in."""
-        free = {"unit": None, "unit_key": None, "relation": None, "neighbors": None}
-        cost = {"status": "public", "epsilon": 0.0, "delta": 0.0}
-        return {
-            **self.record(per_label),
-            **free,
-            **cost,
-            "mechanism": "few-shot/without-records",
+    def forecast(
+        self, events: Sequence[Event], per_label: int, choices: int
+    ) -> GenerationForecast:
+        """Return what a generation that pays these events costs and can do.
+
+        Args:
+            events: What would be paid.
+            per_label: Examples of each label.
+            choices: How many tokens a step chooses among.
+        """
+        groups = self.n_groups
+        noise = {
+            label: 2.0 / (amount(event) * groups)
+            if self.is_max
+            else noise_of_mean(amount(event), groups)
+            for label, event in paid_tokens(self.labels, events).items()
         }
+        leads = {
+            label: required_lead(deviation, choices, is_max=self.is_max)
+            for label, deviation in noise.items()
+        }
+        tokens = len(self.labels) * self.max_tokens * per_label
+        public = 3 if self.mechanism.contrast else 2
+        return GenerationForecast(noise, leads, tokens * (groups + public), tokens)
 
 
 def paid_tokens(
@@ -226,22 +254,86 @@ def charged_record(
     record: Mapping[str, Any], events: tuple[Event, ...], delta: float
 ) -> dict[str, Any]:
     """Return a generation's record with what is charged for it."""
-    known = record["parameters"]
-    paid = paid_tokens(known["labels"], events)
-    is_gaussian = record["mechanism"] == "few-shot/gaussian"
-    tokens = known["max_tokens"] * known["per_label"]
-    parameters = {
-        **known,
-        "sampling_rates": {name: event.sampling_rate for name, event in paid.items()},
-        "noise_multipliers" if is_gaussian else "epsilons": {
-            name: amount(event) for name, event in paid.items()
-        },
-        "tokens_charged": dict.fromkeys(known["labels"], tokens),
-    }
     return {
         **record,
         "epsilon": compose(events, delta),
         "delta": delta,
         "events": [event.model_dump(mode="json") for event in events],
-        "parameters": parameters,
     }
+
+
+class MostlyNoiseWarning(UserWarning):
+    """What a generation will write for some labels is mostly chance."""
+
+
+@dataclass(frozen=True)
+class GenerationForecast:
+    """What one generation costs and can do, of public numbers; as text, in words.
+
+    Attributes:
+        noise: For each label, the noise on the groups' mean probability: the standard
+            deviation, or the scale of `noisy_max`.
+        leads: For each label, by how much the mean probability of the right token must
+            lead every other's, for it to come out with 95 % probability.
+        model_calls: Next-token questions to the model, at most: for every token one for
+            each group, and those without records.
+        tokens: Tokens of all examples, at most.
+    """
+
+    noise: Mapping[str, float]
+    leads: Mapping[str, float]
+    model_calls: int
+    tokens: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a token that all groups are sure of comes out for every label."""
+        return max(self.leads.values()) <= 1.0
+
+    def __str__(self) -> str:
+        worst = max(self.leads, key=lambda label: self.leads[label])
+        lead = f"{self.leads[worst]:.2g}"
+        cost = f"{self.tokens} tokens and {self.model_calls} model calls at most."
+        if self.is_possible:
+            return (
+                "The groups' mean probability of a token must lead the others' by "
+                f"{lead} to come out in {PASS_RATE:.0%} of cases ({worst!r}). {cost}"
+            )
+        hopeless = [repr(label) for label, lead in self.leads.items() if lead > 1.0]
+        return (
+            "Not even a token that all groups agree on stands out of the noise for "
+            f"{', '.join(hopeless)} (it would have to lead by {lead}): what comes out "
+            f"there is mostly chance. {_WAYS_OUT}. {cost}"
+        )
+
+    def require_signal(self) -> None:
+        """Refuse a generation of noise alone; warn of one that is mostly noise.
+
+        It is noise alone where that on a mean probability is above 2 for some label.
+        """
+        for label, noise in self.noise.items():
+            if noise > MAX_NOISE:
+                raise PlanMismatchError(
+                    f"The budget is too small for one example of {label!r}: the noise "
+                    f"on a mean probability would be {noise:.2g}. {_WAYS_OUT}, or "
+                    "leave the label out."
+                )
+        if not self.is_possible:
+            warnings.warn(str(self), MostlyNoiseWarning, stacklevel=6)
+
+
+def required_lead(noise: float, choices: int, *, is_max: bool) -> float:
+    """Return by how much a token's mean must lead all others' for 95 %.
+
+    For the Gaussian a normal approximation with a union bound over the other choices;
+    for report-noisy-max the bound of the exponential mechanism, which permute-and-flip
+    does at least as well as. There it is of probabilities scaled to maximum 1.
+
+    Example:
+        >>> round(required_lead(0.1, 100, is_max=False), 2)
+        0.46
+    """
+    others = max(choices - 1, 1)
+    if is_max:
+        return noise * math.log(others * PASS_RATE / (1 - PASS_RATE))
+    return noise * math.sqrt(2.0) * -NormalDist().inv_cdf((1 - PASS_RATE) / others)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot import (
     DPFewShotGenerator,
     NextTokenModel,
@@ -97,34 +96,6 @@ class WordModel(NextTokenModel):
                 found = found[wanted]
             answers.append(found if self.tamper is None else self.tamper(prompt, found))
         return answers
-
-
-class BrokenModel(WordModel):
-    """Fails from one call on, public ones counted too, as a server that has died.
-
-    Args:
-        at: The first call that fails, from 0; below 0: none does.
-        error: What it raises.
-    """
-
-    def __init__(self, at: int, error: BaseException | None = None) -> None:
-        super().__init__()
-        self.at = at
-        self.error = error or PublicCallError("The model is gone.")
-        self.count = 0
-
-    def _tick(self) -> None:
-        self.count += 1
-        if 0 <= self.at < self.count:
-            raise self.error
-
-    def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:
-        self._tick()
-        return super().top_tokens(prompts, k)
-
-    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-        self._tick()
-        return super().log_probabilities(prompts, tokens)
 
 
 def records_of(each: int = 60) -> list[dict[str, str]]:

@@ -19,9 +19,9 @@ from support.servers.scripted_tokens import (
 )
 
 from langchain_dpicl.errors import PublicCallError
-from langchain_dpicl.few_shot.models import vllm
-from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.vllm import ROUNDING
+from langchain_dpicl.few_shot import vllm
+from langchain_dpicl.few_shot.model import TokenPrompt
+from langchain_dpicl.few_shot.vllm import ROUNDING
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -114,14 +114,14 @@ def test_many_tokens_are_asked_for_in_parts(
     next_token: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm, "MOST_BY_ID", 50)
-    model, proxy = next_token(TokenServer(), llm={"batch_size": 4})
+    model, proxy = next_token(TokenServer())
     model.check()
     proxy.forget()
     tokens = np.arange(SIZE)[::-1]
     found = model.log_probabilities(PROMPTS, [tokens] * 7)
     assert same(found, [exact(p)[tokens] for p in PROMPTS])
     asked = [(len(e.prompts), e.body["logprobs"]) for e in proxy.exchanges]
-    assert sorted(asked) == sorted([(4, 50), (3, 50)] * 2 + [(4, 28), (3, 28)])
+    assert sorted(asked) == sorted([(1, 50), (1, 50), (1, 28)] * 7)
 
 
 def test_a_public_answer_that_comes_back_mutilated_is_asked_for_again(
@@ -144,22 +144,19 @@ def test_a_public_answer_that_comes_back_mutilated_is_asked_for_again(
         model.top_tokens([public], 3)
 
 
-def test_figures_do_not_depend_on_the_list(next_token: Make) -> None:
-    tokens = np.array([5, 6, 7])
-    together, proxy = next_token(TokenServer(), llm={"batch_size": 20})
-    alone, _ = next_token(TokenServer(), llm={"batch_size": 1}, max_concurrency=2)
-    prompts = [*PROMPTS, *GROWN]
-    found = together.log_probabilities(prompts, [tokens] * 14)
-    assert same(alone.log_probabilities(prompts, [tokens] * 14), found)
-    # Generated tokens stay the tokens that they are: prompts are sent as ids.
-    assert proxy.exchanges[-1].prompts[-1] == [*encode("Note 6."), 72, 105]
+def test_each_call_has_one_prompt_as_the_tokens_that_it_is(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer())
+    model.check()
+    proxy.forget()
+    model.log_probabilities(GROWN, [np.array([5, 6, 7])] * 7)
+    assert all(len(exchange.prompts) == 1 for exchange in proxy.exchanges)
+    sent = [exchange.prompts[0] for exchange in proxy.exchanges]
+    assert sorted(sent) == [[*encode(p.text), *p.generated] for p in GROWN]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_no_more_calls_are_in_flight_than_allowed(next_token: Make, limit: int) -> None:
-    model, proxy = next_token(
-        TokenServer(), llm={"batch_size": 1}, max_concurrency=limit
-    )
+    model, proxy = next_token(TokenServer(), max_concurrency=limit)
     model.check()
     proxy.forget()
     model.log_probabilities(GROWN, [np.array([5])] * 7)

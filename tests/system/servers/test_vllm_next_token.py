@@ -14,8 +14,8 @@ from support.servers.vllm_server import VLLMServer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.vllm import PUBLIC_TEXTS
+from langchain_dpicl.few_shot.model import TokenPrompt
+from langchain_dpicl.few_shot.vllm import PUBLIC_TEXTS
 from langchain_dpicl.sealed import sealed
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

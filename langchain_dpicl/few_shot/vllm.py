@@ -1,10 +1,10 @@
 """Next-token probabilities from a server of vLLM, through langchain-openai's client.
 
-Prompts go out as token ids. Figures come back by token id: of the tokens that were
-asked for, or of the likeliest ones. A token that the server does not report is not
-impossible. It is at most as likely as the least likely one reported, and as the mass
-that is left: that is the figure it gets. Figures are read as floats of 32 bits with
-their rounding, so K of them may add up to a little more than 1.
+Prompts go out as token ids, one a call. Figures come back by token id: of the tokens
+that were asked for, or of the likeliest ones. A token that the server does not report
+is not impossible. It is at most as likely as the least likely one reported, and as the
+mass that is left: that is the figure it gets. Figures are read as floats of 32 bits
+with their rounding, so K of them may add up to a little more than 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,7 +21,7 @@ from langchain_openai import OpenAI
 
 from langchain_dpicl.common.parameters import count
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.models.contract import (
+from langchain_dpicl.few_shot.model import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
@@ -54,7 +54,7 @@ _PLAIN = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class _Failure(NamedTuple):
-    """A call that failed: its status, if there is one, and no word that was said."""
+    """A call that failed: its status, if there is one, and no word of the server's."""
 
     status: int | None
     reason: str
@@ -65,6 +65,9 @@ class _Failure(NamedTuple):
 
 Figures = Mapping[int, float]
 """Log-probabilities by token id."""
+
+_Answer = Figures | _Failure | None
+"""What came of one prompt's call; None for figures that can't be."""
 
 
 class OpenAICompatibleNextToken(NextTokenModel):
@@ -77,8 +80,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
     Args:
         llm: The completions client of `langchain-openai`. Its model, keys, address,
-            time-out, retries, `batch_size` (prompts in one HTTP call) and `extra_body`
-            are kept; temperature and lengths are this class's own.
+            time-out, retries and `extra_body` are kept; temperature and lengths are
+            this class's own.
         tokenizer: The model's tokenizer, of `transformers` or `tokenizers`, or anything
             with `encode(text)` and `decode(ids)`. It is compared with the server's.
         end_tokens: Ids of the tokens that end a text; None: the tokenizer's.
@@ -89,14 +92,11 @@ class OpenAICompatibleNextToken(NextTokenModel):
             change which probabilities are told, or no end tokens are known.
 
     Privacy:
-        The server sees the prompts. Each prompt has an answer of its own: those of a
-        list are matched by the numbers that the server gives them (`index`), which must
-        be exactly the prompts'. Where they are not, or one prompt is refused, all of
-        the list are asked again one by one. Assumed is that the numbers are true, and
-        that a prompt's figures do not depend on the others. The *arithmetic* of a
-        server may differ in its last digits with what it computes together, in one list
-        or not; vLLM's `VLLM_BATCH_INVARIANT=1` is made to rule that out. Nothing of a
-        prompt is kept on this object, and errors hold none of it.
+        The server sees the prompts. Each call has one prompt, so that whatever comes
+        back, or does not, is that prompt's. The *arithmetic* of a server may differ in
+        its last digits with what it computes together; vLLM's `VLLM_BATCH_INVARIANT=1`
+        is made to rule that out. Nothing of a prompt is kept on this object, and errors
+        hold none of it.
 
     Example:
         ```python
@@ -143,12 +143,11 @@ class OpenAICompatibleNextToken(NextTokenModel):
         ends = [tokenizer.eos_token_id] if end_tokens is None else end_tokens
         self._ends = frozenset(count(token, "end_tokens", minimum=0) for token in ends)
         self._llm, self._tokenizer = llm, tokenizer
-        self._batch = count(llm.batch_size, "batch_size of llm")
         self._pool = Pool("dpicl-next-token", count(max_concurrency, "max_concurrency"))
         ids = json.dumps([self._encode(text) for text in PUBLIC_TEXTS]).encode()
         self._name = f"{llm.model_name}#{hashlib.sha256(ids).hexdigest()[:8]}"
         self._by_id: bool | None = None
-        self._tells = 0
+        self._most_told = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self._llm.model_name!r})"
@@ -196,12 +195,10 @@ class OpenAICompatibleNextToken(NextTokenModel):
         """
         if self._by_id is not None:
             return
-        reply = self._call(list(PUBLIC_TEXTS), 1, return_token_ids=True)
-        doing = "the likeliest token after public texts, with logprobs=1"
-        choices = _choices(reply, len(PUBLIC_TEXTS))
-        if choices is None:
-            _refuse(reply, doing)
-        for text, choice in zip(PUBLIC_TEXTS, choices, strict=True):
+        for text in PUBLIC_TEXTS:
+            choice = self._choice(text, 1, return_token_ids=True)
+            if isinstance(choice, _Failure):
+                _refuse(choice, "the likeliest token after a public text")
             if _figures(choice) is None:
                 raise PublicCallError(
                     "The server tells no log-probabilities by the tokens' ids "
@@ -211,11 +208,12 @@ class OpenAICompatibleNextToken(NextTokenModel):
             if choice.get("prompt_token_ids") != self._encode(text):
                 raise InvalidParameterError(
                     "tokenizer= is not the model's, or the server does not tell a "
-                    "prompt's tokens (return_token_ids): it cuts up public texts "
-                    "otherwise. Load the one of the very model that the server runs."
+                    "prompt's tokens (return_token_ids): load the tokenizer of the "
+                    "very model that the server runs."
                 )
-        wanted = sorted({*self._encode(PUBLIC_TEXTS[0])[:4]})
-        (named,) = self._answers([self._encode(PUBLIC_TEXTS[0])], len(wanted), wanted)
+        ids = self._encode(PUBLIC_TEXTS[0])
+        wanted = sorted({*ids[:4]})
+        named = self._ask(ids, len(wanted), wanted)
         if isinstance(named, _Failure) and named.status not in _REFUSED:
             _refuse(named, "the figures of some tokens")
         self._by_id = isinstance(named, Mapping) and named.keys() >= set(wanted)
@@ -227,13 +225,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
             raise InvalidParameterError(f"There are {size} tokens, fewer than {k}.")
         self.check()
         sent = [self._ids(prompt) for prompt in prompts]
-        # vLLM 0.32 tells two figures where somebody else names tokens in the same step.
-        for _ in range(_TRIES):
-            answers = self._answers(sent, k)
-            if all(isinstance(one, Mapping) and len(one) >= k for one in answers):
-                break
-        top = [_top_tokens(answer, k) for answer in answers]
-        self._tells = k
+        top = self._pool.map([partial(self._top_tokens, ids, k) for ids in sent])
+        self._most_told = k
         return top
 
     def log_probabilities(
@@ -247,83 +240,84 @@ class OpenAICompatibleNextToken(NextTokenModel):
             InvalidParameterError: If the whole vocabulary is asked for. No prompt has
                 been sent then.
         """
-        if len(prompts) != len(tokens):
-            raise InvalidParameterError("prompts and tokens must be equally many.")
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for place, wanted in enumerate(tokens):
-            if wanted is None:
-                raise InvalidParameterError(
-                    "A server is not asked for its whole vocabulary: give "
-                    "top_k_public=."
-                )
-            alike.setdefault(tuple(wanted.tolist()), []).append(place)
+        asked = [wanted.tolist() for wanted in tokens if wanted is not None]
+        if len(asked) < len(tokens):
+            raise InvalidParameterError(
+                "A server is not asked for its whole vocabulary: give top_k_public=."
+            )
         self.check()
-        result: list[LogProbabilities | None] = [None] * len(prompts)
+        # Here, as tokenizers do not allow several threads.
         sent = [attempt(partial(self._ids, prompt)) for prompt in prompts]
-        for ids, places in alike.items():
-            answers = self._figures_of([sent[place] for place in places], ids)
-            for place, answer in zip(places, answers, strict=True):
-                result[place] = answer
-        return result
 
-    def _figures_of(
-        self, prompts: Sequence[list[int] | None], ids: tuple[int, ...]
-    ) -> list[LogProbabilities | None]:
-        """Return the figures of the same tokens after each prompt."""
+        def call(
+            prompt: list[int] | None, ids: list[int]
+        ) -> Callable[[], LogProbabilities | None]:
+            return lambda: attempt(lambda: self._log_probabilities(prompt, ids))
+
+        return self._pool.map([call(*each) for each in zip(sent, asked, strict=True)])
+
+    def _log_probabilities(
+        self, prompt: list[int] | None, ids: list[int]
+    ) -> LogProbabilities | None:
+        """Return the figures of some tokens after one prompt; None without any."""
+        if not prompt:
+            return None
         if not self._by_id:
             # No more than it is known to tell.
-            k = self._tells or len(ids)
-            answers = self._answers(prompts, k)
-            return [attempt(partial(_bounded, answer, ids, k)) for answer in answers]
-        parts = [ids[i : i + MOST_BY_ID] for i in range(0, len(ids), MOST_BY_ID)]
-        answers_by_part = [self._answers(prompts, len(part), part) for part in parts]
-        return [
-            attempt(partial(_exact, answers, ids))
-            for answers in zip(*answers_by_part, strict=True)
-        ]
+            most = self._most_told or len(ids)
+            return _bounded(self._ask(prompt, most), ids, most)
+        told: dict[int, float] = {}
+        for start in range(0, len(ids), MOST_BY_ID):
+            part = ids[start : start + MOST_BY_ID]
+            answer = self._ask(prompt, len(part), part)
+            if not isinstance(answer, Mapping):
+                return None
+            told |= answer
+        figures = np.array([told[token] for token in ids], np.float64)
+        return figures if np.exp(figures).sum() <= 1 + MASS_TOLERANCE else None
 
-    def _answers(
-        self,
-        prompts: Sequence[list[int] | None],
-        logprobs: int,
-        named: Sequence[int] = (),
-    ) -> list[Figures | _Failure | None]:
-        """Ask in lists, and those lists again prompt by prompt that were refused."""
+    def _top_tokens(self, prompt: list[int], k: int) -> Tokens:
+        """Return the likeliest tokens after one public prompt."""
+        # vLLM 0.32 tells two figures where somebody else names tokens in the same step.
+        for _ in range(_TRIES):
+            answer = self._ask(prompt, k)
+            if isinstance(answer, _Failure):
+                if answer.status in _REFUSED:
+                    raise PublicCallError(
+                        f"The server does not tell the {k} likeliest tokens after a "
+                        f"public prompt ({answer}): start vLLM with --max-logprobs {k} "
+                        "or more."
+                    )
+                _refuse(answer, f"the {k} likeliest tokens after a public prompt")
+            if answer is not None and len(answer) >= k:
+                return np.array(list(_likeliest(answer, k)), np.int64)
+        raise PublicCallError(
+            f"The server told fewer than {k} tokens after a public prompt, or figures "
+            "that are no log-probabilities."
+        )
+
+    def _ask(
+        self, prompt: list[int], logprobs: int, named: Sequence[int] = ()
+    ) -> _Answer:
+        """Ask for the likeliest tokens after one prompt, or for those that are named.
+
+        A server may add others.
+        """
         more = {"logprob_token_ids": list(named)} if named else {}
-        result: list[Figures | _Failure | None] = [None] * len(prompts)
-        # A public text stands for one that is empty: no other prompt moves by it.
-        sent = [prompt or self._encode(PUBLIC_TEXTS[0]) for prompt in prompts]
-        places, size = list(range(len(sent))), self._batch
-        lists = [places[i : i + size] for i in range(0, len(places), size)]
-        while lists:
-            replies = self._pool.map(
-                [
-                    partial(self._call, [sent[i] for i in each], logprobs, **more)
-                    for each in lists
-                ]
-            )
-            refused: list[list[int]] = []
-            for each, reply in zip(lists, replies, strict=True):
-                choices = _choices(reply, len(each))
-                if choices is not None:
-                    for place, choice in zip(each, choices, strict=True):
-                        result[place] = _figures(choice)
-                elif len(each) > 1:
-                    refused += [[place] for place in each]
-                elif isinstance(reply, _Failure):
-                    result[each[0]] = reply
-            lists = refused
-        return [each if prompts[i] else None for i, each in enumerate(result)]
+        choice = self._choice(prompt, logprobs, **more)
+        return choice if isinstance(choice, _Failure) else _figures(choice)
 
-    def _call(self, prompts: Sequence[Any], logprobs: int, **more: Any) -> Any:
-        """Return the decoded JSON of an answer, or a `_Failure`."""
+    def _choice(
+        self, prompt: str | list[int], logprobs: int, **more: Any
+    ) -> dict[str, Any] | _Failure:
+        """Return what the server says of one prompt."""
         options = {"return_tokens_as_token_ids": True, **_PLAIN, **more}
 
         def call() -> Any:
             try:
                 return self._llm.client.with_raw_response.create(
                     model=self._llm.model_name,
-                    prompt=prompts,
+                    prompt=[prompt],
                     max_tokens=1,
                     # Or the figures may be those of another distribution.
                     temperature=1,
@@ -336,7 +330,13 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 return _Failure(status, type(error).__name__)
 
         reply = attempt(call)
-        return _Failure(None, "no answer") if reply is None else reply
+        if isinstance(reply, _Failure):
+            return reply
+        choices = reply.get("choices") if isinstance(reply, dict) else None
+        if not isinstance(choices, list) or len(choices) != 1:
+            return _Failure(None, "unreadable")
+        choice = choices[0]
+        return choice if isinstance(choice, dict) else _Failure(None, "unreadable")
 
     def _ids(self, prompt: TokenPrompt) -> list[int]:
         return [*self._encode(prompt.text), *prompt.generated]
@@ -346,48 +346,21 @@ class OpenAICompatibleNextToken(NextTokenModel):
         return [int(token) for token in getattr(cut, "ids", cut)]
 
 
-def _refuse(reply: Any, doing: str) -> NoReturn:
+def _refuse(failure: _Failure, doing: str) -> NoReturn:
     """Raise what a failed public call means; `doing` is what was asked."""
-    if not isinstance(reply, _Failure):
-        raise PublicCallError(f"The server's answer could not be read: {doing}.")
-    if reply.status in _NO_KEY:
+    if failure.status in _NO_KEY:
         raise PublicCallError(
-            f"The server refused the key ({reply}): set api_key= of the model."
+            f"The server refused the key ({failure}): set api_key= of the model."
         )
-    if reply.status == _NOT_FOUND:
+    if failure.status == _NOT_FOUND:
         raise InvalidParameterError(
-            f"The server has no such model, or no /completions endpoint ({reply}): "
-            "check model= and base_url= of the model. One that has chat completions "
-            "alone can't be used."
+            f"The server has no such model, or no /completions endpoint ({failure}): "
+            "check model= and base_url= of the model."
         )
     raise PublicCallError(
-        f"The server did not answer ({reply}): {doing}. Check that it runs, and "
+        f"The server did not answer ({failure}): {doing}. Check that it runs, and "
         "base_url= and timeout= of the model."
     )
-
-
-def _choices(reply: Any, expected: int) -> list[dict[str, Any]] | None:
-    """Return the answers to a list of prompts, out of a reply of any shape.
-
-    All is None if they can't be matched to the prompts: one choice a prompt, numbered
-    exactly as the prompts are. A single prompt's single choice needs no number. A place
-    is no number: a server may leave out one prompt's choice, or mix them.
-    """
-    given = reply.get("choices") if isinstance(reply, dict) else None
-    if not isinstance(given, list) or len(given) != expected:
-        return None
-    if not all(isinstance(choice, dict) for choice in given):
-        return None
-    if expected == 1:
-        return given
-    by_number = {
-        choice["index"]: choice
-        for choice in given
-        if type(choice.get("index")) is int  # A bool is an int to everybody else.
-    }
-    if sorted(by_number) != list(range(expected)):
-        return None
-    return [by_number[number] for number in range(expected)]
 
 
 def _figures(choice: Mapping[str, Any]) -> Figures | None:
@@ -429,41 +402,7 @@ def _likeliest(figures: Figures, k: int) -> dict[int, float]:
     return dict(ordered[:k])
 
 
-def _top_tokens(answer: Figures | _Failure | None, k: int) -> Tokens:
-    if isinstance(answer, _Failure):
-        if answer.status in _REFUSED:
-            raise PublicCallError(
-                f"The server does not tell the {k} likeliest tokens after a public "
-                f"prompt ({answer}). Start vLLM with --max-logprobs {k} or more."
-            )
-        _refuse(answer, f"the {k} likeliest tokens after a public prompt")
-    if answer is None or len(answer) < k:
-        raise PublicCallError(
-            f"The server told fewer than {k} tokens after a public prompt, or "
-            "impossible log-probabilities: not a number, above 0, or more than 1 in "
-            "all."
-        )
-    return np.array(list(_likeliest(answer, k)), np.int64)
-
-
-def _exact(
-    answers: Sequence[Figures | _Failure | None], ids: Sequence[int]
-) -> LogProbabilities | None:
-    """Return the figures of tokens that were asked for in parts."""
-    told: dict[int, float] = {}
-    for answer in answers:
-        if not isinstance(answer, Mapping):
-            return None
-        told |= answer
-    if not told.keys() >= set(ids):
-        return None
-    figures = np.array([told[token] for token in ids], np.float64)
-    return figures if np.exp(figures).sum() <= 1 + MASS_TOLERANCE else None
-
-
-def _bounded(
-    answer: Figures | _Failure | None, ids: Sequence[int], k: int
-) -> LogProbabilities | None:
+def _bounded(answer: _Answer, ids: Sequence[int], k: int) -> LogProbabilities | None:
     """Return figures of the K likeliest tokens, and a bound for those without one.
 
     Example:

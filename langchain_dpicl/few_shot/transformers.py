@@ -7,6 +7,7 @@ neither.
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -17,15 +18,15 @@ import numpy as np
 
 from langchain_dpicl.common.parameters import count
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.models.contract import (
+from langchain_dpicl.few_shot.model import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
     Tokens,
+    public_call,
 )
 from langchain_dpicl.sealed import attempt
 
-_LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _SAMPLE = "a"
 
 
@@ -47,14 +48,11 @@ class TransformersNextToken(NextTokenModel):
     Args:
         model: The model; on a GPU, if it was put there.
         tokenizer: Its tokenizer.
-        device: Where to put the model; None leaves it where it is.
-        name: The model's public name for the record. None takes its configuration's
-            `name_or_path` without the folders, or else the family's name.
-        revision: Which weights of that name these are, for the record: a commit of
-            the hub, or a version of your own. You state it; a loaded model does not
-            tell, and nothing is checked. Give models that differ, in precision or
-            tokenizer too, names or revisions that differ: `resume` goes on with a model
-            of the same name and revision.
+        name: The model's public name for the record, such as `gpt2@COMMIT`. None takes
+            its configuration's `name_or_path` without the folders, or else the family's
+            name. A loaded model does not tell which weights it has: give models that
+            differ, in precision or tokenizer too, names that differ. `resume` goes on
+            with a model of the same name.
 
     Raises:
         InvalidParameterError: If tokenizer and model do not belong together, or the
@@ -81,53 +79,46 @@ class TransformersNextToken(NextTokenModel):
 
     Example:
         ```python
-        name = "Qwen/Qwen2.5-0.5B"
-        model = AutoModelForCausalLM.from_pretrained(name, revision=commit)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=commit)
-        TransformersNextToken(model, tokenizer, revision=commit)
+        model = AutoModelForCausalLM.from_pretrained("gpt2", revision=commit)
+        tokenizer = AutoTokenizer.from_pretrained("gpt2", revision=commit)
+        TransformersNextToken(model, tokenizer, name=f"gpt2@{commit}")
         ```
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        device: Any = None,
-        name: str | None = None,
-        revision: str | None = None,
-    ) -> None:
-        _check_kinds(model, tokenizer)
-        self._model = model if device is None else model.to(device)
-        self._tokenizer = tokenizer
+    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
+        self._model, self._tokenizer = model, tokenizer
         self._lock = threading.Lock()
-        config = model.config
-        text = getattr(config, "get_text_config", lambda: config)()
-        limits = [getattr(text, limit, None) for limit in _LIMITS]
-        self._limit = min(
-            (n for n in limits if isinstance(n, int) and n > 0), default=0
-        )
-        parameters = inspect.signature(model.forward).parameters
-        # A vocabulary of 150,000 at every position takes more memory than the model.
-        self._last_only = {"logits_to_keep"} & parameters.keys()
         try:
+            config = getattr(model.config, "get_text_config", lambda: model.config)()
+            self._limit = getattr(config, "max_position_embeddings", None) or math.inf
+            parameters = inspect.signature(model.forward).parameters
+            # A vocabulary of 150,000 at every position takes more memory than a model.
+            self._last_only = {"logits_to_keep"} & parameters.keys()
             self._width = self._logits((0,)).size
+            self._before = self._special_before()
+            self._ends = _end_tokens(model, tokenizer, self._width)
+            ids = sorted(set(tokenizer.get_vocab().values()))
         except Exception as error:
             raise InvalidParameterError(
-                f"model can't make a forward pass: {type(error).__name__}."
+                "model must be a causal language model of transformers, and tokenizer "
+                "its tokenizer, as AutoModelForCausalLM and AutoTokenizer load them: "
+                f"they can't be asked ({type(error).__name__})."
             ) from error
-        self._known = _known_ids(model, tokenizer, self._width)
-        self._before = self._special_before()
-        named = name or _public_name(model)
-        self._name = f"{named}@{revision}" if revision else named
-        self._ends = _end_tokens(model, tokenizer, self._width)
+        most = min(int(model.get_input_embeddings().weight.shape[0]), self._width)
+        if ids[-1] >= most:
+            raise InvalidParameterError(
+                f"The tokenizer's ids go up to {ids[-1]} and the model has {most} "
+                "tokens: they do not belong together."
+            )
+        self._known = np.isin(np.arange(self._width), ids)
+        self._name = name or _public_name(model)
 
     def __repr__(self) -> str:
         return f"TransformersNextToken({self._name!r})"
 
     @property
     def name(self) -> str:
-        """The model's public name, and after an @ its revision if one was stated."""
+        """The model's public name."""
         return self._name
 
     @property
@@ -151,8 +142,9 @@ class TransformersNextToken(NextTokenModel):
         usable = int(self._known.sum())
         if count(k, "k") > usable:
             raise InvalidParameterError(f"k is {k} and there are {usable} tokens.")
-        with self._lock:
-            return [_likeliest(self._public(prompt), k) for prompt in prompts]
+        with self._lock, public_call("answer a prompt without records"):
+            rows = [self._row(prompt) for prompt in prompts]
+        return [_likeliest(row, k) for row in rows]
 
     def log_probabilities(
         self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
@@ -176,26 +168,13 @@ class TransformersNextToken(NextTokenModel):
                 result.append(told if told is None or asked is None else told[asked])
         return result
 
-    def _public(self, prompt: TokenPrompt) -> LogProbabilities:
-        try:
-            told = self._row(prompt)
-        except (Warning, InvalidParameterError):
-            raise  # A warning that Python was told to raise is no failure.
-        except Exception as error:  # noqa: BLE001 - replaced by an error of ours
-            failure = type(error).__name__
-        else:
-            if told is not None:
-                return told
-            failure = "its probabilities are not numbers"
-        raise PublicCallError(f"The model failed on a public prompt: {failure}.")
-
     def _row(self, prompt: TokenPrompt) -> LogProbabilities | None:
         """Return all log-probabilities after one prompt; None for what can't be."""
         cut = self._cut(prompt.text, special=False)
         row = (*self._before, *cut, *prompt.generated)
         if not row:
             raise InvalidParameterError("A prompt is empty, or can't be cut up.")
-        if self._limit and len(row) > self._limit:
+        if len(row) > self._limit:
             raise InvalidParameterError(
                 f"A prompt has {len(row)} tokens; the model takes {self._limit}."
             )
@@ -245,33 +224,6 @@ class TransformersNextToken(NextTokenModel):
         return ()
 
 
-def _check_kinds(model: Any, tokenizer: Any) -> None:
-    config = getattr(model, "config", None)
-    if not hasattr(model, "get_input_embeddings") or getattr(
-        config, "is_encoder_decoder", False
-    ):
-        raise InvalidParameterError(
-            "model must be a causal language model of transformers, such as "
-            "AutoModelForCausalLM.from_pretrained(...) returns, and no encoder-decoder."
-        )
-    if not hasattr(tokenizer, "get_vocab") or not callable(tokenizer):
-        raise InvalidParameterError("tokenizer must be a tokenizer of transformers.")
-
-
-def _known_ids(model: Any, tokenizer: Any, width: int) -> np.ndarray[Any, Any]:
-    """Return whether the tokenizer has a token of each of the model's ids."""
-    ids = sorted(set(tokenizer.get_vocab().values()))
-    most = min(int(model.get_input_embeddings().weight.shape[0]), width)
-    if not ids or ids[-1] >= most or ids[0] < 0:
-        raise InvalidParameterError(
-            f"The tokenizer's ids go up to {ids[-1] if ids else None} and the model "
-            f"has {most} tokens: they do not belong together."
-        )
-    known = np.zeros(width, np.bool_)
-    known[ids] = True
-    return known
-
-
 def _end_tokens(model: Any, tokenizer: Any, width: int) -> frozenset[int]:
     ends: set[int] = set()
     for owner in (getattr(model, "generation_config", None), model.config, tokenizer):
@@ -296,8 +248,10 @@ def _public_name(model: Any) -> str:
     return given or str(getattr(model.config, "model_type", "") or "model")
 
 
-def _likeliest(told: LogProbabilities, k: int) -> Tokens:
-    tokens = np.argsort(-told, kind="stable")[:k].astype(np.int64)
-    if told[tokens[-1]] == -np.inf:
+def _likeliest(row: LogProbabilities | None, k: int) -> Tokens:
+    if row is None:
+        raise PublicCallError("The model's probabilities are not numbers.")
+    tokens = np.argsort(-row, kind="stable")[:k].astype(np.int64)
+    if row[tokens[-1]] == -np.inf:
         raise PublicCallError(f"The model gives fewer than {k} tokens.")
     return tokens
