@@ -33,8 +33,7 @@ from benchmarks.common import (
     show,
 )
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.budget.paid import Paid
-from langchain_dpicl.budget.stored import place_of
+from langchain_dpicl.budget import Paid, place_of
 from langchain_dpicl.ledger.book import CHARGED, Transaction
 from langchain_dpicl.mechanisms import voting
 

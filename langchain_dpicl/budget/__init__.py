@@ -1,10 +1,14 @@
 """The account that pays for releases: the budget handler, and what it can be asked."""
 
-from langchain_dpicl.budget.buying import Purchase
+from langchain_dpicl.budget.buying import Paid, Purchase, taken_or_payable
 from langchain_dpicl.budget.forecast import Forecast, forecast
-from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
-from langchain_dpicl.budget.lookup import check_budget, find_budget, require_account
-from langchain_dpicl.budget.paid import Paid
+from langchain_dpicl.budget.handler import (
+    BudgetState,
+    PrivacyBudgetHandler,
+    check_budget,
+    find_budget,
+    require_account,
+)
 from langchain_dpicl.budget.stored import (
     Stored,
     charges,
@@ -30,4 +34,5 @@ __all__ = [
     "place_of",
     "plan_of",
     "require_account",
+    "taken_or_payable",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget.pricing import planned, require_charge
@@ -41,28 +41,18 @@ UNSEEN = (
 THRESHOLD = "ksa/threshold"
 """How mechanisms begin whose words stand alone: there is no lead over a next one."""
 
-"""How those begin that sum vectors, and not votes."""
 
-
-@dataclass(frozen=True)
-class Cost:
-    """What a plan's model calls take, where every group has all its records.
-
-    Attributes:
-        input_tokens: Tokens that one question sends.
-        output_tokens: Tokens that come back.
-        price: What they cost, in the prices' currency; None without prices.
-        total_input_tokens: The same of all questions together.
-        total_output_tokens: The same.
-        total_price: The same.
-    """
+class Cost(NamedTuple):
+    """What the model calls of one question take, where every group has its records."""
 
     input_tokens: int
+    """Tokens that are sent."""
+
     output_tokens: int
+    """Tokens that come back."""
+
     price: float | None
-    total_input_tokens: int
-    total_output_tokens: int
-    total_price: float | None
+    """What they cost, in the prices' currency; None without prices."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +92,14 @@ class Forecast:
         *,
         records_per_group: int,
         tokens_per_record: int,
-        tokens_per_prompt: int = PROMPT_TOKENS,
-        tokens_per_answer: int = ANSWER_TOKENS,
         price_in: float | None = None,
         price_out: float | None = None,
     ) -> Cost:
-        """Return the tokens and the price of the plan's questions.
+        """Return the tokens and the price of one question.
 
         Args:
             records_per_group: Records in the prompt of one group.
             tokens_per_record: Tokens of one record, on average.
-            tokens_per_prompt: Tokens of a prompt besides its records.
-            tokens_per_answer: Tokens of an answer, hidden reasoning included.
             price_in: Price of a million tokens that are sent.
             price_out: Price of a million tokens that come back; both or none.
 
@@ -122,32 +108,19 @@ class Forecast:
 
         Example:
             >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
-            >>> found = forecast(voting.charge(), **terms)
-            >>> found.cost(records_per_group=8, tokens_per_record=50).input_tokens
+            >>> plan = forecast(voting.charge(), **terms)
+            >>> plan.cost(records_per_group=8, tokens_per_record=50).input_tokens
             60000
         """
-        records, record, prompt, answer = (
-            parameters.count(value, name, minimum=least)
-            for value, name, least in (
-                (records_per_group, "records_per_group", 1),
-                (tokens_per_record, "tokens_per_record", 1),
-                (tokens_per_prompt, "tokens_per_prompt", 0),
-                (tokens_per_answer, "tokens_per_answer", 0),
-            )
-        )
-        sent = round(self.calls_per_query * prompt + self.groups * (records * record))
-        back = round(self.calls_per_query * answer)
-        price: float | None = None
-        if price_in is not None or price_out is not None:
-            into, out = (
-                parameters.extended(name, value)
-                for name, value in (("price_in", price_in), ("price_out", price_out))
-            )
-            price = (sent * into + back * out) / 1e6
-            parameters.finite("price", price * self.queries)
-        n = self.queries
-        total = None if price is None else price * n
-        return Cost(sent, back, price, sent * n, back * n, total)
+        records = parameters.count(records_per_group, "records_per_group")
+        records *= parameters.count(tokens_per_record, "tokens_per_record")
+        sent = self.calls_per_query * PROMPT_TOKENS + self.groups * records
+        back = self.calls_per_query * ANSWER_TOKENS
+        if price_in is None and price_out is None:
+            return Cost(sent, back, None)
+        price = sent * parameters.extended("price_in", price_in)
+        price += back * parameters.extended("price_out", price_out)
+        return Cost(sent, back, parameters.finite("price", price / 1e6))
 
     def advice(self) -> str:
         """Return what the numbers mean, in a sentence."""
@@ -158,15 +131,10 @@ class Forecast:
                 f"the noise: it takes {lead}. Use more groups (more people), fewer "
                 "queries, or a larger epsilon."
             )
+        what = f"An answer must lead the next one by {lead} of {self.groups} groups"
         if self.mechanism.startswith(THRESHOLD):
-            return (
-                f"A word must be in the answers of {lead} of {self.groups} groups to "
-                f"come out in {PASS_RATE:.0%} of cases."
-            )
-        return (
-            f"An answer must lead the next one by {lead} of {self.groups} groups to "
-            f"come out in {PASS_RATE:.0%} of cases."
-        )
+            what = f"A word must be in the answers of {lead} of {self.groups} groups"
+        return f"{what} to come out in {PASS_RATE:.0%} of cases."
 
 
 def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
@@ -211,8 +179,8 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
 
     Example:
         >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
-        >>> found = forecast(keyword_ptr.charge(), **terms)
-        >>> found.is_possible, 40 < found.required_lead < 50
+        >>> plan = forecast(keyword_ptr.charge(), **terms)
+        >>> plan.is_possible, 40 < plan.required_lead < 50
         (True, True)
     """
     require_charge(charge)

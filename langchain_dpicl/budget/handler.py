@@ -8,29 +8,30 @@ the handler up, call `buy`, and refuse to run where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
 from typing_extensions import override
 
-from langchain_dpicl.accounting import UNITS, Charge, Cost, Event
-from langchain_dpicl.budget.buying import Again, Purchase
-from langchain_dpicl.budget.paid import Paid
+from langchain_dpicl.accounting import UNITS, Charge, Cost, Event, best_order
+from langchain_dpicl.budget.buying import Paid, Purchase
 from langchain_dpicl.budget.pricing import (
+    check_delta,
     epsilon_spent,
     planned,
     priced,
     require_charge,
+    require_payable,
     require_planned,
 )
 from langchain_dpicl.budget.stored import Stored, forget, plan_of
-from langchain_dpicl.budget.terms import check_delta, filter_terms
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
+    NoBudgetError,
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import (
@@ -40,9 +41,16 @@ from langchain_dpicl.ledger import (
     Plan,
     open_ledger,
 )
-from langchain_dpicl.ledger.book import Book, Transaction, reads
-from langchain_dpicl.ledger.rules import require_payable
+from langchain_dpicl.ledger.book import Transaction, reads
 from langchain_dpicl.public import Frozen
+
+DELTA0_SHARE = 0.2
+"""The part of a filter's delta set aside for failure probabilities.
+
+Unlike a plan, a filter does not know which releases will come. Setting aside a fifth
+costs those without a delta0 one percent of epsilon, and those with one a threshold that
+is three percent further out than that of half of delta.
+"""
 
 
 @dataclass(frozen=True)
@@ -184,23 +192,32 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         if queries is not None and parameters.count(queries, "queries") > UNITS:
             raise InvalidParameterError(f"queries must be at most {UNITS}.")
         check_delta(delta, people_at_most)
-        self._queries = queries
-        self._terms = AccountTerms(
+        terms = AccountTerms(
             name=account or "/".join(filter(None, [name, period])) or "default",
             epsilon=epsilon,
             delta=delta,
             queries=queries if accounting is None else None,
-            **filter_terms(accounting, queries, epsilon, delta, delta0_share, order),
+            **_filter_terms(accounting, queries, epsilon, delta, delta0_share, order),
             scope=scope,
             corpus=name,
             period=period,
             purpose=purpose,
         )
-        self._ledger = open_ledger(
+        opened = open_ledger(
             ledger, create=create, require_synchronous=require_synchronous
         )
-        self._ledger.open(self._terms, cap)
+        self._open(terms, queries, opened, cap)
+
+    def _open(
+        self,
+        terms: AccountTerms,
+        queries: int | None,
+        ledger: Ledger,
+        cap: CorpusTerms | None = None,
+    ) -> None:
+        self._terms, self._queries, self._ledger = terms, queries, ledger
         self._plan: Plan | None = None
+        ledger.open(terms, cap)
 
     def __repr__(self) -> str:
         terms = {**self._terms.model_dump(), "queries": self._queries}
@@ -268,19 +285,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     # -- paying ------------------------------------------------------------------------
 
-    def buy(  # noqa: PLR0913  # what is bought, term by term
-        self,
-        charge: Charge,
-        *,
-        key: str | None = None,
-        steps: int = 1,
-        unit_key: str | None = None,
-        charges_units: bool = False,
-        header: Mapping[str, Any] | None = None,
-        again: Again | None = None,
-        resumable: bool = False,
-        anew: bool = False,
-    ) -> Paid:
+    def buy(self, charge: Charge, *, key: str | None = None, **terms: Any) -> Paid:
         """Pay for one release, durably, and return the right to draw for it once.
 
         With a key what is stored under it is given again and costs nothing. While
@@ -291,17 +296,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             charge: What the release costs, with holes that the account fills.
             key: Text made of all public values that the release depends on, and of
                 nothing else; None is a release of its own.
-            steps: How many draws the charge pays for.
-            unit_key: The metadata key that names the protected unit; an account
-                protects one kind of unit.
-            charges_units: Whether the caller will name every unit that takes part to
-                `Paid.collect`.
-            header: Public terms of the release, ready for JSON, stored beside it.
-            again: Whether a draw that is stored under the key is given again; if not,
-                it is charged anew. By default it is.
-            resumable: Whether what was not stored is drawn under the charge that was
-                made for it. That is sound where nothing that loses a draw looks at it.
-            anew: Whether to pay for another release whatever is stored under the key.
+            terms: The other attributes of a `Purchase`, by name.
 
         Raises:
             InvalidParameterError: If noise is left open that nothing determines, or if
@@ -314,19 +309,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             LedgerError: If the ledger can't be used or the account is closed, or if
                 another asking has drawn nothing for an hour.
         """
-        purchase = Purchase(
-            self,
-            charge,
-            key,
-            steps,
-            unit_key,
-            charges_units=charges_units,
-            header=header,
-            again=again,
-            resumable=resumable,
-            anew=anew,
-        )
-        return purchase.bought()
+        return Purchase(self, charge, key, **terms).bought()
 
     def forget(self) -> int:
         """Give no stored answer again that was charged before now; see `forget`."""
@@ -349,16 +332,26 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             return priced(charge, terms.filter, self._queries)
         plan = self._fixed()
         if plan is not None:
-            require_planned(terms, plan, charge)
+            require_planned(terms, plan, charge, plan.unit_key)
             return plan.events
         return planned(charge, terms.epsilon, terms.delta, terms.queries or 1)
 
-    def require_payable(self, charge: Charge) -> None:
+    def require_payable(self, charge: Charge | None = None) -> None:
         """Refuse what `buy` would refuse now; charge nothing.
 
         It saves the public calls of a question that can't be paid for; raises the same.
+
+        Args:
+            charge: The release; None asks only whether a query is left.
         """
-        self._require_payable(self.quote(charge))
+        cost, limit = Cost(1, 0), self._terms.filter
+        if charge is not None:
+            events = self.quote(charge)
+            cost = cost if limit is None else limit.cost(events)
+        self.ledger.run(
+            lambda t: require_payable(t, t.load("account", self.account), cost),
+            writes=False,
+        )
 
     def can_afford(self, asked: Charge | Event | None = None) -> bool:
         """Return whether the account would pay for one more release; charge nothing.
@@ -376,10 +369,10 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         """
         if asked is not None and not isinstance(asked, Charge):
             asked = Charge(name="release", parts=(asked,))
-        if not self._read().is_open:
+        if not self.ledger.state(self.account).is_open:
             return False
         try:
-            self._require_payable(None if asked is None else self.quote(asked))
+            self.require_payable(asked)
         except (BudgetExhaustedError, PlanMismatchError, InvalidParameterError):
             return False
         return True
@@ -395,8 +388,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        book = self._read()
-        return self._state(book.used, Cost(book.loss, book.failure))
+        book = self.ledger.state(self.account)
+        return self._state(book.used, book.spent)
 
     def remaining(self) -> BudgetState:
         """Return the epsilon and the queries that are left.
@@ -409,15 +402,16 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        book, queries, limit = self._read(), self._queries, self._terms.filter
-        cost = Cost(book.loss, book.failure)
-        left = max(self.epsilon - self._state(book.used, cost).epsilon, 0.0)
+        book, queries = self.ledger.state(self.account), self._queries
+        left = max(self.epsilon - self._state(book.used, book.spent).epsilon, 0.0)
         if self.scope == "unit" or queries is None:
-            return BudgetState(left, self.delta, None)
-        if limit is None:
-            return BudgetState(left, self.delta, queries - book.used)
-        most = max(cost) if limit.failure_share else cost.loss
-        return BudgetState(left, self.delta, (UNITS - most) // (UNITS // queries))
+            queries = None
+        elif (limit := self._terms.filter) is None:
+            queries -= book.used
+        else:
+            most = max(book.spent) if limit.failure_share else book.loss
+            queries = (UNITS - most) // (UNITS // queries)
+        return BudgetState(left, self.delta, queries)
 
     def public_state(self, stored: Stored | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
@@ -444,23 +438,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         alone = self._terms.model_copy(update={"corpus": None, "period": None})
         return _opened(alone, self._queries, open_ledger(":memory:"))
 
-    # -- in one transaction ------------------------------------------------------------
-
-    @reads
-    def _read(self, transaction: Transaction) -> Book:
-        return transaction.load("account", self._terms.name)
-
-    @reads
-    def _require_payable(
-        self, transaction: Transaction, events: tuple[Event, ...] | None
-    ) -> None:
-        """Refuse events that can't be paid for now; None is the least charge."""
-        book = transaction.load("account", self._terms.name)
-        cost = Cost(1, 0)
-        if events is not None and self._terms.filter is not None:
-            cost = self._terms.filter.cost(events)
-        require_payable(transaction, book, cost)
-
     def _fixed(self) -> Plan | None:
         """Return the plan that is stored; one that was read stays."""
         if self._plan is None:
@@ -479,21 +456,127 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             super()._require_private(name)
 
 
-def _opened(
-    terms: AccountTerms, queries: int | None, ledger: Ledger
+def _opened(*terms: Any) -> PrivacyBudgetHandler:
+    """Return a handler whose arguments were checked when its account was opened."""
+    handler = PrivacyBudgetHandler.__new__(PrivacyBudgetHandler)
+    handler._open(*terms)  # noqa: SLF001 - another way to make one
+    return handler
+
+
+def _filter_terms(
+    method: str | None,
+    queries: int | None,
+    epsilon: float,
+    delta: float,
+    share: float | None,
+    order: float | None,
+) -> dict[str, Any]:
+    """Return the terms of a filter; none under a plan."""
+    if method not in (None, "renyi"):
+        raise InvalidParameterError(
+            "accounting must be 'renyi', or left out for a plan of queries= equal "
+            "releases."
+        )
+    if method is None and queries is None:
+        raise InvalidParameterError(
+            "How is the budget to be spent? Give queries=, the number of answers it "
+            "should last for (in a per-unit account: for each person), or "
+            "accounting='renyi', which takes any release, and parsers with noise of "
+            "their own."
+        )
+    if method is None and not share is order is None:
+        raise InvalidParameterError(
+            "delta0_share and order go with accounting=; a plan needs neither."
+        )
+    if method is None:
+        return {}
+    share = DELTA0_SHARE if share is None else share
+    order = best_order(epsilon, delta * (1 - share)) if order is None else order
+    return {"order": order, "delta0_share": share}
+
+
+# ---- Finding the account: a runnable's own, or among the run's handlers --------------
+
+
+def check_budget(budget: Any) -> None:
+    """Refuse as `budget=` what is no budget handler; None is allowed.
+
+    Raises:
+        InvalidParameterError: If it is something else.
+    """
+    if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
+        raise InvalidParameterError(
+            "budget must be a PrivacyBudgetHandler, or None where the run's config "
+            f"names one, not {type(budget).__name__}."
+        )
+
+
+def find_budget(
+    budget: PrivacyBudgetHandler | None, callbacks: Any = None
 ) -> PrivacyBudgetHandler:
-    return PrivacyBudgetHandler(
-        epsilon=terms.epsilon,
-        delta=terms.delta,
-        ledger=ledger,
-        queries=queries,
-        accounting=None if terms.order is None else "renyi",
-        scope=terms.scope,
-        account=terms.name,
-        delta0_share=terms.delta0_share,
-        order=terms.order,
-        corpus=terms.corpus,
-        period=terms.period,
-        purpose=terms.purpose,
-        people_at_most=1,  # Delta was compared when the account was first opened.
-    )
+    """Return the budget handler that a release must charge.
+
+    Args:
+        budget: The runnable's own `budget=`, or None.
+        callbacks: A run manager, a callback manager, a list of handlers, or None.
+
+    Raises:
+        NoBudgetError: If there is none, or there are several different accounts:
+            which of them is meant must not be guessed.
+
+    Example:
+        >>> handler = PrivacyBudgetHandler(
+        ...     epsilon=1, delta=1e-6, queries=5, ledger=":memory:"
+        ... )
+        >>> find_budget(None, [handler]) is handler
+        True
+    """
+    budgets = [] if budget is None else [budget]
+    for handler in _handlers(callbacks):
+        if isinstance(handler, PrivacyBudgetHandler) and handler not in budgets:
+            budgets.append(handler)
+    if not budgets:
+        raise NoBudgetError(
+            "No privacy budget: nothing was asked of the model and nothing was "
+            "released. Pass config={'callbacks': [PrivacyBudgetHandler(...)]}, bind it "
+            "with .with_config(callbacks=[...]), or give the runnable budget=."
+        )
+    if len(budgets) > 1:
+        names = ", ".join(repr(handler.account) for handler in budgets)
+        raise NoBudgetError(
+            f"{len(budgets)} privacy budgets apply to this run ({names}); a release "
+            "charges exactly one. Pass only one of them."
+        )
+    return budgets[0]
+
+
+def require_account(
+    budget: PrivacyBudgetHandler | None, payer: str
+) -> PrivacyBudgetHandler:
+    """Return the account of a release of all units, refusing one that charges each.
+
+    Args:
+        budget: The account, or None.
+        payer: What has it, such as "table".
+
+    Raises:
+        NoBudgetError: If there is none.
+        InvalidParameterError: If it charges units one by one.
+    """
+    if budget is None:
+        raise NoBudgetError(
+            "No privacy budget: nothing was read and nothing was released. Give the "
+            f"{payer} budget=PrivacyBudgetHandler(...)."
+        )
+    if budget.scope == "unit":
+        raise InvalidParameterError(
+            f"Account {budget.account!r} charges units one by one, and the release of "
+            f"a {payer} is charged to all of them. Use an account with scope='corpus'."
+        )
+    return budget
+
+
+def _handlers(callbacks: Any) -> Iterable[Any]:
+    if hasattr(callbacks, "handlers"):
+        return (*callbacks.handlers, *getattr(callbacks, "inheritable_handlers", ()))
+    return callbacks or ()

@@ -1,4 +1,4 @@
-"""What one release is charged, and what all charges have cost.
+"""What a release costs, whether an account can pay it, and what charges have cost.
 
 Under a plan, what a parser leaves open gets the least noise that keeps all `queries`
 releases together within (epsilon, delta). Under a filter it gets that of one of
@@ -18,21 +18,59 @@ import warnings
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import UNITS, Charge, Cost, Event, Filter
 from langchain_dpicl.accounting.events import is_open
-from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
-from langchain_dpicl.ledger import AccountTerms, Plan
+from langchain_dpicl.common import parameters
+from langchain_dpicl.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    LedgerError,
+    PlanMismatchError,
+)
+from langchain_dpicl.ledger import AccountTerms, Book, Plan
+from langchain_dpicl.ledger.book import Transaction
+
+LARGEST_QUIET_DELTA = 1e-5
+"""The largest delta that is no reason for a warning where no size is declared.
+
+It is below one over the number of people in corpora of fewer than 100,000.
+"""
+
+
+def check_delta(delta: float, people_at_most: int | None) -> None:
+    """Compare delta with the number of people that the operator declares.
+
+    Without such a number a delta above `LARGEST_QUIET_DELTA` is warned of.
+
+    Privacy:
+        Delta below one over the number of people is advice on a parameter, and no part
+        of the theorem. Compared with the records themselves it would tell how many
+        people there are, so nothing here looks at them.
+    """
+    why = "to publish the records of one of them at random would satisfy it"
+    if people_at_most is None:
+        if delta > LARGEST_QUIET_DELTA:
+            warnings.warn(
+                f"delta {delta:g} means little to {1 / delta:.3g} people or more: "
+                f"{why}. Give people_at_most=, the largest number of people that the "
+                "account may protect, or a smaller delta.",
+                stacklevel=3,
+            )
+    elif delta >= (least := 1 / parameters.count(people_at_most, "people_at_most")):
+        raise InvalidParameterError(
+            f"delta {delta:g} is too large for people_at_most={people_at_most}: {why}. "
+            f"Open the account with delta below {least:.2g}."
+        )
 
 
 def require_charge(charge: object) -> None:
-    """Refuse what can't be paid for.
-
-    Raises:
-        InvalidParameterError: If it is no `Charge`.
-    """
+    """Refuse what can't be paid for."""
     if not isinstance(charge, Charge):
         raise InvalidParameterError(
             "An account pays for a Charge (parser.charge() is one), not for a value of "
             f"type {type(charge).__name__}."
         )
+
+
+# ---- Events and their cost -----------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
@@ -43,10 +81,6 @@ def planned(
 
     A sampled plan is computed twice, by independent accountants. Where the second can't
     judge, a warning says so: the first is an upper bound.
-
-    Raises:
-        PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
-            or the two accountants contradict each other.
 
     Example:
         >>> part = accounting.Gaussian(noise_multiplier=None)
@@ -93,10 +127,6 @@ def planned(
 def priced(charge: Charge, limit: Filter, queries: int | None) -> tuple[Event, ...]:
     """Return what one release is charged in an account that adds up as it goes.
 
-    Raises:
-        InvalidParameterError: If noise is left open and `queries` is None.
-        PlanMismatchError: If no noise is enough.
-
     Example:
         >>> part = accounting.Gaussian(noise_multiplier=None)
         >>> vote = Charge(name="vote", parts=(part,))
@@ -139,22 +169,122 @@ def epsilon_spent(
     return min(accounting.compose(merged, terms.delta), terms.epsilon)
 
 
-def require_planned(terms: AccountTerms, plan: Plan, charge: Charge) -> None:
-    """Refuse a release that an account's plan is not for.
+# ---- What an account pays for --------------------------------------------------------
+
+
+def require_planned(
+    terms: AccountTerms, plan: Plan, charge: Charge, unit_key: str | None
+) -> None:
+    """Refuse a release, or a unit, that an account's first charge was not for.
 
     What counts is what is charged, whatever the release is called.
-
-    Raises:
-        PlanMismatchError: If so.
     """
-    if plan.charge is None or plan.events == charge.parts:
-        return
-    if (plan.charge.parts, plan.charge.shares) == (charge.parts, charge.shares):
-        return
-    events = f"{' and '.join(map(repr, plan.events)):.200}"
-    raise PlanMismatchError(
-        f"Account {terms.name!r} is planned for another kind of release than this "
-        f"{charge.name} release: each of its queries spends {events}. Ask for the same "
-        "release, or open an account of its own for this one (accounting='renyi' opens "
-        "one that takes any release)."
+    given = charge.parts, charge.shares
+    planned_for = plan.charge and (plan.charge.parts, plan.charge.shares)
+    if planned_for not in (None, given) and plan.events != charge.parts:
+        events = f"{' and '.join(map(repr, plan.events)):.200}"
+        raise PlanMismatchError(
+            f"Account {terms.name!r} is planned for another kind of release than this "
+            f"{charge.name} release: each of its queries spends {events}. Ask for the "
+            "same release, or open an account of its own for this one "
+            "(accounting='renyi' opens one that takes any release)."
+        )
+    if plan.unit_key != unit_key:
+        units = [
+            "each record by itself" if key is None else f"units named by {key!r}"
+            for key in (plan.unit_key, unit_key)
+        ]
+        raise PlanMismatchError(
+            f"Account {terms.name!r} protects {units[0]}, and this release {units[1]}. "
+            "Open an account of its own for the other kind of unit."
+        )
+
+
+def require_payable(transaction: Transaction, book: Book, cost: Cost) -> int:
+    """Return the time of a charge that an account pays for now, or refuse it.
+
+    A transaction that writes has locked the account alone. This locks its corpus: alone
+    for the first charge, which is compared with the cap, and else shared.
+
+    Args:
+        transaction: One that writes, before a charge; one that reads, to ask.
+        book: The account.
+        cost: What the charge would cost.
+
+    Returns:
+        The ledger's time, in microseconds.
+    """
+    terms, state = book.account, None
+    if not book.is_open:
+        raise LedgerError(
+            f"Account {book.name!r} is closed: it pays for nothing any more. Open an "
+            "account with another name if the people in the corpus agree to a new "
+            "guarantee."
+        )
+    if terms.corpus is None:
+        at = transaction.now(book)
+    else:
+        lock = "shared" if book.used else "alone"
+        state = transaction.state_of(transaction.load("corpus", terms.corpus, lock))
+        at = state.at
+    reason = _not_now(terms, at) or _too_much(book, cost)
+    if reason:
+        raise BudgetExhaustedError(
+            f"Account {terms.name!r} {reason} It promises epsilon {terms.epsilon:g} "
+            f"and delta {terms.delta:g}; nothing was asked of the model and nothing "
+            "was released."
+        )
+    if state is not None and not book.used:
+        state.require_room(terms)
+    return at
+
+
+def _not_now(terms: AccountTerms, at: int) -> str:
+    """Return why an account does not pay at a time; empty if it does."""
+    start, end = terms.span
+    if start <= at < end:
+        return ""
+    pays = f"pays for the period {terms.period} (UTC), which"
+    if at < start:
+        return f"{pays} has not begun."
+    return (
+        f"{pays} is over. 'dpicl ledger renew {terms.name}' opens the next one, if the "
+        f"cap of corpus {terms.corpus!r} has room for it."
     )
+
+
+def _too_much(book: Book, cost: Cost) -> str:
+    """Return why an account can't pay a cost; empty if it can."""
+    terms, limit = book.account, book.account.limit
+    if max(cost.loss - limit.loss, cost.failure - limit.failure) > 0:
+        return (
+            f"can't pay for this release: alone it costs {_figures(cost, limit)} of "
+            "the whole budget. Give it more noise (and a smaller delta0, if it has "
+            "one)."
+        )
+    # A per-unit account is a price list: its limit is each unit's own.
+    spent = Cost(0, 0) if book.unit_key else book.spent
+    left = Cost(limit.loss - spent.loss, limit.failure - spent.failure)
+    if cost.loss <= left.loss and cost.failure <= left.failure:
+        return ""
+    queries = "the only query" if terms.queries == 1 else f"all {terms.queries} queries"
+    what = f"has spent {queries} of its budget"
+    if terms.queries is None:
+        what = (
+            f"has spent {_figures(spent, limit)} of its budget, and this release "
+            f"costs {_figures(cost, limit)}"
+        )
+    renew = f"'dpicl ledger renew {terms.name}' opens the next period's account."
+    return (
+        f"{what}. Answers that were released stay usable; a new account is a new "
+        f"promise to the same people, and the two add up. {renew * bool(terms.period)}"
+    ).rstrip()
+
+
+def _figures(cost: Cost, limit: Cost) -> str:
+    """Return the larger share of two, in words."""
+    share = max(
+        part / most if most else float(part > 0)
+        for part, most in zip(cost, limit, strict=True)
+    )
+    return f"{100 * share:.3g} %"

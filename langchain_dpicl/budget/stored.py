@@ -1,32 +1,136 @@
-"""A charge and what is stored of it, as the account's book has it.
+"""What an account's book has of a charge, and whether its owner still draws for it.
+
+Of two draws under one charge the quicker one would be released. One person's long
+record can decide which is quicker, and all other answers of that draw come with it. So
+one *owner* draws for a charge, and others wait until the draw is stored.
 
 Privacy:
-    What is stored is released output and public terms: no record, no unit id.
+    What is stored is released output and public terms: no record, no unit id. An owner
+    is a random token and a process. Whether the process exists depends on no record.
+    `SILENCE` is public, and longer than a draw or a step of several takes.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+import platform
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from langchain_dpicl.accounting import Charge, Cost, Event, read_events
-from langchain_dpicl.budget import owners
 from langchain_dpicl.ledger import Ledger, Plan
-from langchain_dpicl.ledger.book import CHARGED, Book, Transaction
-from langchain_dpicl.ledger.schema import entry_table
+from langchain_dpicl.ledger.book import CHARGED, Book, Transaction, entry_table
 
+SILENCE = 3600.0
+"""Seconds without a new step after which an owner on another machine counts as dead.
+
+Nobody waits longer for an owner on this machine either; it keeps its charge.
+"""
+
+_T = TypeVar("_T")
 _e = entry_table.c
+
+
+# ---- Owners --------------------------------------------------------------------------
+
+_at_work: set[str] = set()
+"""Tokens of the charges that this process draws for, in any of its threads."""
+
+
+def new_owner() -> str:
+    """Return the token of a new owner in this process."""
+    token = secrets.token_hex(8)
+    _at_work.add(token)
+    return token
+
+
+def end_owner(token: str) -> None:
+    """Note that an owner draws no more."""
+    _at_work.discard(token)
+
+
+def is_at_work(token: str) -> bool:
+    """Return whether an owner in this process may still draw."""
+    return token in _at_work
+
+
+def owner_name(token: str) -> str:
+    """Return an owner of this process as an entry has it: machine, process, token."""
+    return f"{_process(os.getpid())}:{token}"
+
+
+def is_alive(name: str, silent: float) -> bool:
+    """Return whether an owner may still draw.
+
+    On this machine its process tells. Elsewhere only the public time does, which begins
+    anew with each stored step.
+
+    Args:
+        name: What an entry says; empty if the charge was given up.
+        silent: Seconds since its last entry.
+    """
+    if not name:
+        return False
+    process, _, token = name.rpartition(":")
+    if process == _process(os.getpid()):
+        return is_at_work(token)
+    machine, number, started = process.split(":")
+    if machine == _machine() and os.name == "posix":
+        return _started(int(number)) == started
+    return silent < SILENCE
+
+
+@functools.lru_cache(maxsize=1)
+def _machine() -> str:
+    """Return a digest of what process numbers are unique in."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii"))
+        # Containers of one machine number their processes by themselves.
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+
+@functools.lru_cache(maxsize=8)
+def _process(number: int) -> str:
+    return f"{_machine()}:{number}:{_started(number)}"
+
+
+def _started(number: int) -> str:
+    """Return when a process began, if the system tells; "gone" if there is none."""
+    if Path("/proc/self/stat").exists():
+        with suppress(OSError, IndexError):
+            stat = Path(f"/proc/{number}/stat").read_text("utf-8", "replace")
+            state, *more = stat.rpartition(")")[2].split()
+            # A process that was killed stays a zombie until its parent looks.
+            return "gone" if state in {"Z", "X"} else more[18]
+        return "gone"
+    if os.name == "posix":
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            return "gone"
+        except OSError:
+            pass
+    return "unknown"
+
+
+# ---- Charges -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One charge of an account.
+    """A charge of an account.
 
     Attributes:
         account: The account.
@@ -71,7 +175,11 @@ class Stored:
 
     def is_drawn(self, now: int) -> bool:
         """Return whether somebody draws for it, at the ledger's time."""
-        return owners.is_alive(self.owner, (now - self.last) / 1e6)
+        return is_alive(self.owner, (now - self.last) / 1e6)
+
+    def is_owned(self, token: str) -> bool:
+        """Return whether the owner of a token draws for it."""
+        return bool(token) and self.owner.endswith(f":{token}")
 
 
 def place_of(key: str) -> str:
@@ -100,17 +208,25 @@ def find_charge(transaction: Transaction, book: Book, place: str) -> Stored | No
 
 
 def last(ledger: Ledger, account: str, key: str) -> Stored | None:
-    """Return the last charge under a key that is not forgotten, whatever its state.
+    """Return the last charge under a key that is not forgotten, whatever its state."""
+    return _of(ledger, account, lambda t, book: find_charge(t, book, place_of(key)))
 
-    Raises:
-        LedgerError: If the ledger can't be read or trusted, or has no such account.
-    """
 
-    def read(transaction: Transaction) -> Stored | None:
-        book = transaction.load("account", account)
-        return find_charge(transaction, book, place_of(key))
+def plan_of(ledger: Ledger, account: str) -> Plan | None:
+    """Return what the account's first charge has fixed; None before it."""
+    return _of(ledger, account, read_plan)
 
-    return ledger.run(read, writes=False)
+
+def charges(ledger: Ledger, account: str) -> list[Stored]:
+    """Return all charges of an account, in order."""
+
+    def read(transaction: Transaction, book: Book) -> list[Stored]:
+        rows = transaction.read(book, _e.charge > 0)
+        rows.sort(key=lambda row: (row["charge"], row["number"]))
+        groups = groupby(rows, key=lambda row: row["charge"])
+        return [_read(book, number, list(group)) for number, group in groups]
+
+    return _of(ledger, account, read)
 
 
 def forget(ledger: Ledger, account: str) -> int:
@@ -118,9 +234,6 @@ def forget(ledger: Ledger, account: str) -> int:
 
     This is what an erasure does: a public rule for all answers, and none for the
     answers of one person. Charges, draws and balances stay in the ledger.
-
-    Raises:
-        LedgerError: If the ledger can't be used or has no such account.
     """
 
     def work(transaction: Transaction) -> int:
@@ -134,72 +247,38 @@ def forget(ledger: Ledger, account: str) -> int:
     return ledger.run(work)
 
 
-def plan_of(ledger: Ledger, account: str) -> Plan | None:
-    """Return what the account's first charge has fixed; None before it.
-
-    Raises:
-        LedgerError: If the ledger can't be read or trusted, or has no such account.
-    """
-    return ledger.run(
-        lambda transaction: read_plan(
-            transaction, transaction.load("account", account)
-        ),
-        writes=False,
-    )
-
-
-def charges(ledger: Ledger, account: str) -> list[Stored]:
-    """Return all charges of an account, in order.
-
-    Raises:
-        LedgerError: If the ledger can't be read or trusted, or has no such account.
-    """
-
-    def read(transaction: Transaction) -> list[Stored]:
-        book = transaction.load("account", account)
-        rows = transaction.read(book, _e.charge > 0)
-        rows.sort(key=lambda row: (row["charge"], row["number"]))
-        return [
-            _read(book, number, list(group))
-            for number, group in groupby(rows, key=lambda row: row["charge"])
-        ]
-
-    return ledger.run(read, writes=False)
+def _of(ledger: Ledger, account: str, read: Callable[[Transaction, Book], _T]) -> _T:
+    """Read an account in a transaction of its own."""
+    return ledger.run(lambda t: read(t, t.load("account", account)), writes=False)
 
 
 def _read(book: Book, number: int, rows: list[dict[str, Any]]) -> Stored:
-    """Put the entries of one charge together."""
+    """Put the entries of a charge together."""
     if not rows or rows[0]["kind"] != "charge":
         raise book.damaged(f"charge {number} is missing")
-    try:
-        return _put_together(book, number, rows)
-    except (LookupError, TypeError, ValueError):
-        pass
+    with suppress(LookupError, TypeError, ValueError):
+        bodies = [(row["kind"], json.loads(row["body"])) for row in rows]
+        values: dict[str, list[Any]] = {"draw": [], "note": []}
+        for kind, body in bodies:
+            if kind in values:
+                values[kind].append(body["value"])
+        first, row = bodies[0][1], rows[0]
+        return Stored(
+            account=book.name,
+            charge=number,
+            asked=Charge.model_validate(first["charge"]),
+            events=read_events(first["events"]),
+            cost=Cost(*first["cost"]),
+            spent=Cost(row["loss"], row["failure"]),
+            steps=first["steps"],
+            header=first["header"],
+            values=tuple(values["draw"]),
+            note=next(iter(values["note"]), None),
+            ended=any("ended" in body for _, body in bodies[1:]),
+            owner=[body["owner"] for _, body in bodies if "owner" in body][-1] or "",
+            key=row["key"],
+            digest=row["digest"],
+            at=row["at"],
+            last=rows[-1]["at"],
+        )
     raise book.damaged(f"charge {number} can't be read")
-
-
-def _put_together(book: Book, number: int, rows: list[dict[str, Any]]) -> Stored:
-    bodies = [(row["kind"], json.loads(row["body"])) for row in rows]
-    first = bodies[0][1]
-    return Stored(
-        account=book.name,
-        charge=number,
-        asked=Charge.model_validate(first["charge"]),
-        events=read_events(first["events"]),
-        cost=Cost(*first["cost"]),
-        spent=Cost(rows[0]["loss"], rows[0]["failure"]),
-        steps=first["steps"],
-        header=first["header"],
-        values=tuple(_bodies(bodies, "draw")),
-        note=next(iter(_bodies(bodies, "note")), None),
-        ended=any("ended" in body for _, body in bodies[1:]),
-        key=rows[0]["key"],
-        digest=rows[0]["digest"],
-        owner=[body["owner"] for _, body in bodies if "owner" in body][-1] or "",
-        at=rows[0]["at"],
-        last=rows[-1]["at"],
-    )
-
-
-def _bodies(bodies: Iterable[tuple[str, Any]], kind: str) -> list[Any]:
-    return [body["value"] for name, body in bodies if name == kind]

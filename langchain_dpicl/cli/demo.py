@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
-from langchain_dpicl.budget.terms import check_delta
+from langchain_dpicl.budget.pricing import check_delta
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.cli.loading import (
     is_encodable,

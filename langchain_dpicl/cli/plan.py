@@ -75,19 +75,15 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     found = {name: _forecast(name, options) for name in METHODS}
     if options.json:
-        print(  # noqa: T201 - the command's output
-            json.dumps(
-                {
-                    name: asdict(item)
-                    | {"advice": item.advice(), "unseen": UNSEEN}
-                    | ({"cost": asdict(cost)} if (cost := _cost(item, options)) else {})
-                    if isinstance(item, Forecast)
-                    else {"error": str(item)}
-                    for name, item in found.items()
-                },
-                indent=2,
-            )
-        )
+        shown: dict[str, Any] = {}
+        for name, item in found.items():
+            if isinstance(item, DPError):
+                shown[name] = {"error": str(item)}
+                continue
+            shown[name] = asdict(item) | {"advice": item.advice(), "unseen": UNSEEN}
+            if (cost := _cost(item, options)) is not None:
+                shown[name]["cost"] = cost._asdict()
+        print(json.dumps(shown, indent=2))  # noqa: T201 - the command's output
         return 0
     _print(options, found)
     return 0
@@ -203,11 +199,12 @@ def _print_cost(
     cost = _cost(most, options)
     if cost is None:
         return
-    price = "" if cost.total_price is None else f", for {cost.total_price:,.2f}"
+    n = options.queries
+    price = "" if cost.price is None else f", for {n * cost.price:,.2f}"
     console.print(
-        f"All {options.queries} queries make {most.calls_per_query * most.queries:,} "
-        f"calls at most. They send {cost.total_input_tokens:,} tokens, and "
-        f"{cost.total_output_tokens:,} come back{price}. Assumed: every group has "
+        f"All {n} queries make {n * most.calls_per_query:,} calls at most. They send "
+        f"{n * cost.input_tokens:,} tokens, and {n * cost.output_tokens:,} come "
+        f"back{price}. Assumed: every group has "
         f"{options.records_per_group} records of {options.tokens_per_record} tokens, "
         f"every call {PROMPT_TOKENS} tokens of question and instructions and "
         f"{ANSWER_TOKENS} of answer. A model that reasons writes many more, and "

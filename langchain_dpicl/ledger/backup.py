@@ -10,8 +10,8 @@ from sqlalchemy import URL
 
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.book import Transaction
+from langchain_dpicl.ledger.engine import place_copy
 from langchain_dpicl.ledger.ledger import Ledger
-from langchain_dpicl.ledger.sqlite_file import place_copy
 
 
 def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
@@ -50,7 +50,12 @@ def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
     accounts: list[str] = []
 
     def check(draft: Path) -> None:
-        accounts.extend(_verified(draft))
+        copy = Ledger(URL.create("sqlite", database=str(draft)), create=False)
+        try:
+            copy.verify()
+            accounts.extend(copy.accounts())
+        finally:
+            copy.dispose()
 
     def copy(transaction: Transaction) -> str:
         driver = transaction.connection.connection.driver_connection
@@ -76,12 +81,3 @@ def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
     finally:
         ledger.dispose()
     return accounts
-
-
-def _verified(path: Path) -> list[str]:
-    copy = Ledger(URL.create("sqlite", database=str(path)), create=False)
-    try:
-        copy.verify()
-        return copy.accounts()
-    finally:
-        copy.dispose()

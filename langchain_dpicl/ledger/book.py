@@ -20,6 +20,13 @@ Locks:
 Cost:
     Appending and looking up read a fixed number of rows by index, however long a book
     is. In a corpus, one row more for each of its accounts.
+
+Tables:
+    `dpicl_meta`, one row: the version that made the ledger; `dpicl_book`, the books;
+    `dpicl_entry`, what happened, of which nothing is changed; `dpicl_unit`, balances of
+    units under keyed hashes. They hold whole numbers and text alone: a guarantee must
+    not change by a rounding in a column. A change of them is a new `SCHEMA`; a ledger
+    of another version is refused.
 """
 
 from __future__ import annotations
@@ -33,11 +40,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms
-from langchain_dpicl.ledger.schema import book_table, entry_table
 from langchain_dpicl.ledger.terms import NOTHING, AccountTerms, Head, dump
 
 if TYPE_CHECKING:
@@ -46,6 +53,107 @@ if TYPE_CHECKING:
 _S = TypeVar("_S")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+
+SCHEMA = 1
+APPLICATION_ID = 0x6470_6963
+"""`dpic` tells SQLite files of ours from foreign ones."""
+
+EARLIER_TABLE = "dpicl_schema"
+"""A table of the versions before these tables."""
+
+
+class _Secret(str):
+    """Text whose repr does not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+class SecretText(sa.TypeDecorator[str]):
+    """A key or a tag: SQLAlchemy's loggers write every row that they read, at DEBUG."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return text as it was read, with a repr that says nothing."""
+        return None if value is None else _Secret(value)
+
+
+metadata = sa.MetaData()
+Whole = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def _columns(kind: Any, *names: str, **options: Any) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, **{"nullable": False, **options}) for name in names]
+
+
+def _keys(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    return _columns(kind, *names, primary_key=True, autoincrement=False)
+
+
+def _books(name: str, **options: Any) -> sa.Column[Any]:
+    return sa.Column(name, Whole, sa.ForeignKey("dpicl_book.id"), **options)
+
+
+meta_table = sa.Table(
+    "dpicl_meta",
+    metadata,
+    *_keys(Whole, "schema"),
+    *_columns(sa.Text, "library"),
+    *_columns(Whole, "created_at"),
+    sqlite_strict=True,
+)
+
+book_table = sa.Table(
+    "dpicl_book",
+    metadata,
+    *_keys(Whole, "id"),
+    _books("parent", nullable=True, index=True),
+    *_columns(sa.Text, "kind", "name", "terms", "balances", "head"),
+    *_columns(Whole, "most_loss", "most_failure", "entries", "used", "loss", "failure"),
+    *_columns(Whole, "closed_at", "since"),
+    *_columns(SecretText, "unit_key"),
+    sa.UniqueConstraint("kind", "name"),
+    # An account that was over-spent can't be written, whatever writes it.
+    sa.CheckConstraint("loss BETWEEN 0 AND most_loss", name="dpicl_loss"),
+    sa.CheckConstraint("failure BETWEEN 0 AND most_failure", name="dpicl_failure"),
+    sqlite_strict=True,
+)
+
+entry_table = sa.Table(
+    "dpicl_entry",
+    metadata,
+    # Two writers of entry n can't both win, whatever the isolation level.
+    _books("book", primary_key=True),
+    *_keys(Whole, "number"),
+    *_columns(sa.Text, "kind", "body", "before", "digest"),
+    *_columns(Whole, "used", "loss", "failure", "at"),
+    *_columns(Whole, "charge", "step", nullable=True),
+    *_columns(sa.Text, "key", nullable=True),
+    # A charge is written once, and each of its steps is drawn once.
+    sa.UniqueConstraint("book", "charge", "step"),
+    # With `number`: else SQLite walks all charges to find the last one of a key.
+    sa.Index("dpicl_entry_key", "book", "key", "number"),
+    sqlite_strict=True,
+)
+
+unit_table = sa.Table(
+    "dpicl_unit",
+    metadata,
+    _books("book", primary_key=True),
+    *_keys(SecretText, "tag"),
+    *_columns(Whole, "loss", "failure"),
+    sa.CheckConstraint("loss >= 0 AND failure >= 0", name="dpicl_unit_sums"),
+    sqlite_strict=True,
+    # The rows live in the primary key's tree, not beside it: half the bytes.
+    sqlite_with_rowid=False,
+)
+
+
+# ---- Books ---------------------------------------------------------------------------
 
 CHARGED, COLLECTED, NOTED = -1, -2, -3
 """Steps of a charge itself, of its collection from units, and of a note on its complete
@@ -251,9 +359,6 @@ class Transaction:
             name: Its name.
             lock: `alone` or `shared` locks the row until the transaction ends, where
                 the transaction writes; see the module for the order of locks.
-
-        Raises:
-            LedgerError: If it is damaged, or this process has seen a later one.
         """
         statement = _LOCKS[lock if self.writes else ""]
         wanted = {"of_kind": kind, "of_name": name}
@@ -261,11 +366,7 @@ class Transaction:
         return None if row is None else self._checked(row, is_locked=lock == "alone")
 
     def load(self, kind: str, name: str, lock: str = "") -> Book:
-        """Return a book that is there; see `find`.
-
-        Raises:
-            LedgerError: If it is not there, or `find` refuses.
-        """
+        """Return a book that is there; see `find`."""
         book = self.find(kind, name, lock)
         if book is None:
             command = "corpora" if kind == "corpus" else "list"
@@ -277,11 +378,7 @@ class Transaction:
         return book
 
     def state_of(self, corpus: Book) -> CorpusState:
-        """Return a corpus with its accounts, each of which fits together.
-
-        Raises:
-            LedgerError: If one of them is damaged or gone.
-        """
+        """Return a corpus with its accounts, each of which fits together."""
         last = (_e.book == _b.id) & (_e.number == _b.entries)
         # One statement, and so one state of the database, where nothing is locked.
         rows = self.execute(
@@ -299,11 +396,7 @@ class Transaction:
         return CorpusState(corpus.corpus, self.now(corpus, *books), tuple(books))
 
     def read(self, book: Book, *where: Any) -> list[dict[str, Any]]:
-        """Return some entries in order, each with the digest that it must have.
-
-        Raises:
-            LedgerError: If one of them was edited.
-        """
+        """Return some entries in order, each with the digest that it must have."""
         entries = _ENTRIES.where(_e.book == book.id, *where)
         return self._whole(book, self.execute(entries).mappings())
 
@@ -330,9 +423,6 @@ class Transaction:
 
         Returns:
             The book with the entry.
-
-        Raises:
-            LedgerError: If the row has changed meanwhile.
         """
         row: dict[str, Any] = {"kind": kind, "body": dump(body)}
         row["at"] = more.pop("at", 0) or self.now(book)

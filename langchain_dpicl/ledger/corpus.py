@@ -91,8 +91,6 @@ from langchain_dpicl.public import Public
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.book import Book
 
-_MOST_NAMES = 10
-
 
 class CorpusTerms(Public):
     """What the operator promises the people of a corpus, whatever accounts there are.
@@ -132,11 +130,7 @@ class CorpusTerms(Public):
         return f"epsilon {self.epsilon:g} and delta {self.delta:g} {when}"
 
     def require_same(self, stored: str) -> None:
-        """Refuse to use a corpus under other terms than it was created with.
-
-        Raises:
-            PlanMismatchError: If a field differs.
-        """
+        """Refuse to use a corpus under other terms than it was created with."""
         require_same(
             self,
             stored,
@@ -145,11 +139,7 @@ class CorpusTerms(Public):
         )
 
     def require_unit_key(self, account: str, unit_key: str | None) -> None:
-        """Refuse a release about another kind of unit than the corpus's.
-
-        Raises:
-            PlanMismatchError: If its unit is another one.
-        """
+        """Refuse a release about another kind of unit than the corpus's."""
         if unit_key != self.unit_key:
             raise PlanMismatchError(
                 f"Account {account!r} can't be used for releases about the unit "
@@ -190,11 +180,7 @@ class CorpusState:
         return None if end == NO_LIMIT or window is None else end + window * DAY
 
     def require_opening(self, terms: AccountTerms) -> None:
-        """Refuse to open an account that could not be charged.
-
-        Raises:
-            BudgetExhaustedError: If the cap has no room for it, or its period is over.
-        """
+        """Refuse to open an account that could not be charged."""
         if terms.span[1] <= self.at:
             raise BudgetExhaustedError(
                 f"Account {terms.name!r} can't be opened: its period {terms.period} is "
@@ -203,44 +189,22 @@ class CorpusState:
         self.require_room(terms)
 
     def require_room(self, terms: AccountTerms) -> None:
-        """Refuse an account that the cap has no room for.
-
-        Raises:
-            BudgetExhaustedError: If its terms and those that count pass the cap.
-        """
-        counted = self.counted
-        if self._fits([terms, *(book.account for book in counted)]):
+        """Refuse an account that the cap has no room for."""
+        counted, cap = self.counted, self.terms
+        epsilon, delta = _sum([terms, *(book.account for book in counted)])
+        if epsilon <= _exact(cap.epsilon) and delta <= _exact(cap.delta):
             return
-        names = ", ".join(repr(book.name) for book in counted[:_MOST_NAMES])
-        more = len(counted) - _MOST_NAMES
-        epsilon, delta = self.committed
+        taken = "epsilon {:g} and delta {:g}".format(*self.committed)
         raise BudgetExhaustedError(
             f"Account {terms.name!r} (epsilon {terms.epsilon:g}, delta "
-            f"{terms.delta:g}) has no room: corpus {self.terms.name!r} has a cap of "
-            f"{self.terms.promise}, and {len(counted)} accounts ({names}"
-            f"{f' and {more} more' if more > 0 else ''}) have committed epsilon "
-            f"{epsilon:g} and delta {delta:g} of it. {self._when(terms)}"
+            f"{terms.delta:g}) has no room: corpus {cap.name!r} has a cap of "
+            f"{cap.promise}, and {len(counted)} accounts have committed {taken} of it. "
+            "'dpicl ledger corpora' shows which, and until when each of them counts."
         )
-
-    def _when(self, terms: AccountTerms) -> str:
-        """Return from when on there is room."""
-        if not self._fits([terms]):
-            return "It alone is more than the cap."
-        held = [(book.account, self.counts_until(book)) for book in self.counted]
-        for end in sorted({until for _, until in held if until is not None}):
-            rest = (other for other, until in held if until is None or until > end)
-            if self._fits([terms, *rest]):
-                return f"There is room after {minute(end)}."
-        return "There will never be room: they count for all time."
 
     def _counts(self, book: Book) -> bool:
         until = self.counts_until(book)
         return book.used > 0 and (until is None or self.at <= until)
-
-    def _fits(self, terms: Iterable[AccountTerms]) -> bool:
-        epsilon, delta = _sum(terms)
-        cap = self.terms
-        return epsilon <= _exact(cap.epsilon) and delta <= _exact(cap.delta)
 
 
 def renewed(terms: AccountTerms, at: int) -> AccountTerms:
@@ -249,9 +213,6 @@ def renewed(terms: AccountTerms, at: int) -> AccountTerms:
     Args:
         terms: Those of an account with a period.
         at: The ledger's time, in microseconds.
-
-    Raises:
-        InvalidParameterError: If the account has no period.
 
     Example:
         >>> old = AccountTerms(
@@ -273,11 +234,9 @@ def renewed(terms: AccountTerms, at: int) -> AccountTerms:
     period = next_period(terms.period)
     while span_of(period)[1] <= at:
         period = next_period(period)
-    name = (
-        terms.name.replace(terms.period, period)
-        if terms.period in terms.name
-        else f"{terms.name}/{period}"
-    )
+    name = terms.name.replace(terms.period, period)
+    if terms.period not in terms.name:
+        name += f"/{period}"
     return terms.model_copy(update={"name": name, "period": period})
 
 

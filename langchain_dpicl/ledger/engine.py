@@ -1,33 +1,45 @@
-"""Opening the database: how a transaction is made durable, serial and bounded in time.
+"""The database: how a transaction is durable, serial, bounded in time, and in our file.
 
 The driver's own transactions are switched off, and every transaction begins with a
 statement of ours that says what it must be. This holds whatever the defaults of file,
 server, database and role are, and behind a connection pooler too.
 
-A commit is durable. SQLite takes the write lock at the start (`BEGIN IMMEDIATE`) and
+*A commit is durable.* SQLite takes the write lock at the start (`BEGIN IMMEDIATE`) and
 syncs the disk at the end (`synchronous=EXTRA`). PostgreSQL confirms a commit when it is
 on the server's own disk. It waits for a standby too only if `synchronous_standby_names`
 names some. A standby that nobody waits for lags behind: when it takes the server's
 place, it has forgotten the last charges, and what was spent can be spent again.
+
+*A path names the file that the charges are in.* SQLite opens a file by its path and
+then keeps to the file, whatever becomes of the path. If a ledger's file is deleted,
+moved or replaced, a running process goes on with an account that nobody else sees, and
+the next process begins from nothing: both spend the whole budget. So the path is
+compared with the open file when a transaction begins and again after its commit, and no
+connection makes a file: `place_copy` does, in one step.
+
+A POSIX trap: closing *any* descriptor of a file gives up all locks of the process on
+it. The file is therefore never opened here, only asked about by its path.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from langchain_dpicl.common.files import link, sync_directory
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.ledger.sqlite_file import (
-    PAGE_BYTES,
-    LedgerFile,
-    require_journal,
-)
 
 IN_MEMORY = ":memory:"
 WAIT_SECONDS = 60.0
@@ -76,6 +88,11 @@ _SECRETS = ("password", "sslpassword")
 """What libpq takes from a URL's query that nobody else may read."""
 
 _LEAST_SQLITE = (3, 37, 0)
+_PAGE_BYTES = 1024  # A charge of many units touches a page each, each written whole.
+_JOURNALS = ("-journal", "-wal")  # What SQLite keeps beside a file, under its name.
+_JOURNAL_MODE = "persist"
+_JOURNAL_BYTES = 1 << 20
+_TRIES = 3
 _WRITES, _GIVEN_UP = "dpicl_writes", "dpicl_given_up"
 
 
@@ -87,15 +104,11 @@ def read_url(url: Any) -> URL:
 
     A password with an `@` that is not written as `%40` ends at the first `@`, and what
     is left of it would be taken, and shown, as the name of a host or a database.
-
-    Raises:
-        LedgerError: If it can't be parsed, or is of no database that keeps a ledger.
     """
-    try:
+    parsed = None
+    # A port that is no number is named in the error, and may be a password's end.
+    with suppress(ArgumentError, ValueError, TypeError, AttributeError):
         parsed = make_url(url)
-    except (ArgumentError, ValueError, TypeError, AttributeError):
-        # A port that is no number is named in the error, and may be a password's end.
-        parsed = None
     if parsed is None:
         raise LedgerError(
             "The ledger's URL can't be parsed. It looks like "
@@ -144,20 +157,50 @@ def shown(url: URL) -> str:
 # ---- Engines -------------------------------------------------------------------------
 
 
-def memory_engine() -> Engine:
-    """Return an engine of one connection to a database of its own."""
+def sqlite_engine(file: LedgerFile | None) -> Engine:
+    """Return an engine of a SQLite file; None is a database of its own in memory."""
+    if sqlite3.sqlite_version_info < _LEAST_SQLITE:
+        here = sqlite3.sqlite_version
+        raise LedgerError(f"A ledger needs SQLite 3.37; this Python has {here}.")
 
     def connect() -> sqlite3.Connection:
+        if file is not None:
+            return file.connect(WAIT_SECONDS)
         connection = sqlite3.connect(IN_MEMORY, check_same_thread=False)
-        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         return connection
 
-    return _sqlite_engine(connect, None)
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=StaticPool if file is None else QueuePool,
+        hide_parameters=True,
+    )
 
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        # The driver's own transactions begin too late, at the first write.
+        connection.isolation_level = None
+        # After a commit the journal is kept for the next one, without its beginning.
+        # With a write-ahead log a commit is one sync instead of five, but the file
+        # alone then lacks the last charges: a copy of it would give them back.
+        connection.execute("PRAGMA synchronous=EXTRA")
+        connection.execute("PRAGMA cache_size=-16384")
+        connection.execute("PRAGMA foreign_keys=ON")
 
-def file_engine(file: LedgerFile) -> Engine:
-    """Return an engine of a SQLite file."""
-    return _sqlite_engine(lambda: file.connect(WAIT_SECONDS), file)
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = _has_writes(connection)
+        if file is not None:
+            # Before SQLite finds it out in words of its own, and again under the lock.
+            file.require()
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if file is not None:
+            file.require()
+            if writes:
+                require_journal(connection.connection.driver_connection)
+
+    return engine
 
 
 def postgres_engine(url: URL, *, require_synchronous: bool) -> Engine:
@@ -167,9 +210,6 @@ def postgres_engine(url: URL, *, require_synchronous: bool) -> Engine:
         url: The server's.
         require_synchronous: Whether to refuse each server that waits for no standby. A
             failover ends all connections, so that the next server is looked at too.
-
-    Raises:
-        LedgerError: If there is no driver.
     """
     limits = {k: v for k, v in POSTGRES_LIMITS.items() if k not in url.query}
     try:
@@ -179,13 +219,11 @@ def postgres_engine(url: URL, *, require_synchronous: bool) -> Engine:
             hide_parameters=True,
             pool_pre_ping=True,
         )
-    except (SQLAlchemyError, ImportError) as error:
-        failure = type(error).__name__
-    else:
-        failure = ""
-    if failure:
+    except (SQLAlchemyError, ImportError):
+        engine = None
+    if engine is None:
         raise LedgerError(
-            f"No driver for the ledger's URL ({failure}). Install one: for PostgreSQL, "
+            "No driver for the ledger's URL. Install one: for PostgreSQL, "
             "pip install 'psycopg[binary]'."
         )
 
@@ -221,9 +259,6 @@ def require_confirmed(connection: Connection) -> None:
 
     Canceling a commit that waits for a standby makes it succeed, with a warning: it is
     on the server's disk, and on no other.
-
-    Raises:
-        LedgerError: If it was.
     """
     if connection.info.pop(_GIVEN_UP, False):
         raise LedgerError(
@@ -231,47 +266,6 @@ def require_confirmed(connection: Connection) -> None:
             "ledger's own server alone, and nothing was released. The charge, if it "
             "was one, stands. Is a standby of 'synchronous_standby_names' running?"
         )
-
-
-def _sqlite_engine(
-    connect: Callable[[], sqlite3.Connection], file: LedgerFile | None
-) -> Engine:
-    if sqlite3.sqlite_version_info < _LEAST_SQLITE:
-        raise LedgerError(
-            f"A ledger needs SQLite 3.37 or newer; this Python has "
-            f"{sqlite3.sqlite_version}."
-        )
-    engine = sa.create_engine(
-        "sqlite://",
-        creator=connect,
-        poolclass=StaticPool if file is None else QueuePool,
-        hide_parameters=True,
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
-        # The driver's own transactions begin too late, at the first write.
-        connection.isolation_level = None
-        # After a commit the journal is kept for the next one, without its beginning.
-        # With a write-ahead log a commit is one sync instead of five, but the file
-        # alone then lacks the last charges: a copy of it would give them back.
-        connection.execute("PRAGMA synchronous=EXTRA")
-        connection.execute("PRAGMA cache_size=-16384")
-        connection.execute("PRAGMA foreign_keys=ON")
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        writes = _has_writes(connection)
-        if file is not None:
-            # Before SQLite finds it out in words of its own, and again under the lock.
-            file.require()
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-        if file is not None:
-            file.require()
-            if writes:
-                require_journal(connection.connection.driver_connection)
-
-    return engine
 
 
 def _listen(notice: Any, record: Any) -> None:
@@ -282,3 +276,172 @@ def _listen(notice: Any, record: Any) -> None:
 
 def _has_writes(connection: Connection) -> bool:
     return bool(connection.get_execution_options().get(_WRITES, True))
+
+
+# ---- The file of a SQLite ledger -----------------------------------------------------
+
+
+class LedgerFile:
+    """Where a SQLite ledger is, and which file it was when it was first opened."""
+
+    def __init__(self, url: URL) -> None:
+        (name,), options = pysqlite.dialect().create_connect_args(url)
+        query = {}
+        if options.get("uri"):
+            parts = urlsplit(name)
+            name, query = unquote(parts.path), dict(parse_qsl(parts.query))
+        if name in ("", ":memory:") or query.get("mode") == "memory":
+            raise LedgerError(
+                "A SQLite URL without a file forgets its charges. Name a file "
+                "('sqlite:///clinic.db'), or pass ':memory:' if the account is to end "
+                "with this process."
+            )
+        self.path = Path(os.path.abspath(name))  # noqa: PTH100 - links stay links
+        # SQLite itself must make no file: others would see it empty.
+        mode = "ro" if query.get("mode") == "ro" else "rw"
+        self._uri = f"{self.path.as_uri()}?{urlencode({**query, 'mode': mode})}"
+        self._opened: tuple[int, int] | None = None
+
+    @property
+    def target(self) -> Path:
+        """The path without symbolic links: SQLite's journals lie beside it."""
+        return Path(os.path.realpath(self.path))
+
+    def exists(self) -> bool:
+        """Return whether there is a file; True where only connecting can tell."""
+        try:
+            return self._stat() is not None
+        except OSError:
+            return True
+
+    def require(self) -> tuple[int, int]:
+        """Return which file the path names, if it is the one that was opened first."""
+        status = self._stat()
+        if status is None:
+            raise LedgerError(
+                f"The ledger's file {self.path} is gone: it was deleted or moved. "
+                "Nothing was released. Put it back, then start this process anew; a "
+                "new file would forget every charge."
+            )
+        if not status.st_size:
+            raise LedgerError(
+                f"The ledger's file {self.path} is empty: it was emptied, or never was "
+                "a ledger. Nothing was released. Restore it from a backup; delete it "
+                "only if there never was a ledger at this place."
+            )
+        number = status.st_dev, status.st_ino
+        if self._opened not in (None, number):
+            raise self._replaced()
+        return number
+
+    def connect(self, wait_seconds: float) -> sqlite3.Connection:
+        """Open a connection that keeps its journal as the ledger needs it."""
+        # Some file systems give a file another number when it is first opened to write.
+        for _ in range(_TRIES):
+            before = self.require()
+            connection = sqlite3.connect(
+                self._uri, uri=True, timeout=wait_seconds, check_same_thread=False
+            )
+            try:
+                # An open file keeps its number: if the path has it now, this is it.
+                status = self._stat()
+                if status is not None and (status.st_dev, status.st_ino) == before:
+                    _switch_journal(connection, self.path)
+                    self._opened = before
+                    return connection
+            except BaseException:
+                connection.close()
+                raise
+            connection.close()
+        raise self._replaced()
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            return self.path.stat()
+        except FileNotFoundError:
+            return None
+
+    def _replaced(self) -> LedgerError:
+        return LedgerError(
+            f"The ledger's file {self.path} is not the one that this process has "
+            "opened: it was replaced. Nothing was released. An older copy has "
+            "forgotten what was charged since; if it was put there on purpose, start "
+            "this process anew."
+        )
+
+
+def require_journal(connection: Any) -> None:
+    """Refuse, in a transaction, a file whose charges would go elsewhere first."""
+    if connection.execute("PRAGMA journal_mode").fetchone() != (_JOURNAL_MODE,):
+        raise LedgerError(
+            "Another program has switched the ledger's file to a write-ahead log, in "
+            "which charges lie outside the file. Nothing was released. Stop that "
+            "program, then start this process anew."
+        )
+
+
+def place_copy(
+    source: Any,
+    target: Path,
+    check: Callable[[Path], None] | None = None,
+    *,
+    mode: int = 0o600,
+) -> None:
+    """Write a copy of a database that appears under its name when it is complete.
+
+    Args:
+        source: A connection to the database, which may be in use.
+        target: The copy's path.
+        check: Called with the copy's passing name before it gets its own.
+        mode: Its permissions, whatever the umask; SQLite gives its journals the same.
+
+    Raises:
+        FileExistsError: If something is there, or came meanwhile.
+        LedgerError: If a journal lies there, which SQLite would take for the copy's.
+        OSError, sqlite3.Error: If it can't be written.
+    """
+    for suffix in _JOURNALS:
+        beside = Path(f"{target}{suffix}")
+        if os.path.lexists(beside):
+            # It is made after the file: where it is seen, the file is seen, too.
+            if os.path.lexists(target):
+                raise FileExistsError
+            raise LedgerError(
+                f"There is no file {target}, but there is its journal {beside.name}: "
+                "the ledger was deleted or moved, and a new one would forget its "
+                "charges. Put it back, or restore a backup. Only if a new promise is "
+                "really to begin here, move the journal away, too."
+            )
+    draft = target.with_name(f".{secrets.token_hex(8)}.draft")
+    try:
+        draft.touch(mode=0o600, exist_ok=False)
+        with closing(sqlite3.connect(draft)) as copy:
+            copy.execute("PRAGMA synchronous=FULL")
+            source.backup(copy)
+        draft.chmod(mode)
+        if check is not None:
+            check(draft)
+        link(draft, target)
+    finally:
+        for suffix in ("", *_JOURNALS):
+            with suppress(FileNotFoundError):
+                Path(f"{draft}{suffix}").unlink()
+    sync_directory(target.parent)
+
+
+def _switch_journal(connection: sqlite3.Connection, path: Path) -> None:
+    """Choose the journal of a connection, and of the file if it had a log."""
+    mode = f"PRAGMA journal_mode={_JOURNAL_MODE}"
+    try:
+        switched = connection.execute(mode).fetchone() == (_JOURNAL_MODE,)
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+        switched = False
+    if not switched:
+        raise LedgerError(
+            f"The ledger's file {path} has a write-ahead log, which holds charges that "
+            "the file does not, and can't be switched over: other programs use it, or "
+            "it can't be written. Stop them first. Nothing was released."
+        )
+    connection.execute(f"PRAGMA journal_size_limit={_JOURNAL_BYTES}")

@@ -36,24 +36,22 @@ from langchain_dpicl.accounting import Cost
 from langchain_dpicl.errors import DPError, LedgerError
 from langchain_dpicl.ledger import engine as engines
 from langchain_dpicl.ledger.book import (
-    Book,
-    Transaction,
-    head_of,
-    reads,
-    writes,
-)
-from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms, renewed
-from langchain_dpicl.ledger.schema import (
     APPLICATION_ID,
     EARLIER_TABLE,
     SCHEMA,
+    Book,
+    Transaction,
     book_table,
     entry_table,
+    head_of,
     meta_table,
     metadata,
+    reads,
     unit_table,
+    writes,
 )
-from langchain_dpicl.ledger.sqlite_file import LedgerFile, place_copy
+from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms, renewed
+from langchain_dpicl.ledger.engine import LedgerFile
 from langchain_dpicl.ledger.terms import NO_LIMIT, AccountTerms, Head, canonical, dump
 from langchain_dpicl.ledger.units import UnitBalance, tag_of
 from langchain_dpicl.ledger.verify import require_head, verify_book, verify_ledger
@@ -112,13 +110,13 @@ class Ledger:
         # alone. Writers of a file would only find each other by asking again.
         self._lock = threading.Lock()
         self._url = None if url == engines.IN_MEMORY else engines.read_url(url)
+        self._name = engines.shown(self._url) if self._url else engines.IN_MEMORY
         if self._url is None:
-            self._name, self._engine = ":memory:", engines.memory_engine()
+            self._engine = engines.sqlite_engine(None)
         elif self._url.get_backend_name() == "sqlite":
-            self._name, self._file = engines.shown(self._url), LedgerFile(self._url)
-            self._engine = engines.file_engine(self._file)
+            self._file = LedgerFile(self._url)
+            self._engine = engines.sqlite_engine(self._file)
         else:
-            self._name = engines.shown(self._url)
             self._engine = engines.postgres_engine(
                 self._url, require_synchronous=require_synchronous
             )
@@ -254,16 +252,12 @@ class Ledger:
                 period is over.
             LedgerError: If the ledger can't be used, has no such corpus, or is damaged.
         """
-        book = self._found(terms, corpus)
-        return self._opened(terms, corpus) if book is None else book
+        book = self.run(partial(_find, terms=terms, corpus=corpus), writes=False)
+        return book or self._opened(terms, corpus)
 
     @reads
     def state(self, transaction: Transaction, name: str) -> Book:
-        """Return an account's book: what was charged, and whether it is closed.
-
-        Raises:
-            LedgerError: If the ledger can't be used or has no such account.
-        """
+        """Return an account's book: what was charged, and whether it is closed."""
         return transaction.load("account", name)
 
     def accounts(self) -> list[str]:
@@ -276,20 +270,12 @@ class Ledger:
 
     @reads
     def corpus(self, transaction: Transaction, name: str) -> CorpusState:
-        """Return a corpus, with its accounts and the ledger's time.
-
-        Raises:
-            LedgerError: If the ledger can't be used or has no such corpus.
-        """
+        """Return a corpus, with its accounts and the ledger's time."""
         return transaction.state_of(transaction.load("corpus", name))
 
     @writes
     def close_account(self, transaction: Transaction, name: str) -> None:
-        """Close an account for good: it pays for nothing any more.
-
-        Raises:
-            LedgerError: If the ledger can't be used or has no such account.
-        """
+        """Close an account for good: it pays for nothing any more."""
         book = transaction.load("account", name, "alone")
         if book.is_open:
             at = transaction.now(book)
@@ -321,10 +307,6 @@ class Ledger:
         Args:
             name: The account's name, or a corpus's.
             kind: `account`, `corpus`, or `ledger` (named "ledger").
-
-        Raises:
-            LedgerError: If the ledger can't be used, has no such book, or an entry was
-                edited.
         """
 
         def read(transaction: Transaction) -> list[dict[str, Any]]:
@@ -375,9 +357,6 @@ class Ledger:
         """Yield what each unit has spent, by tag: private, for an operator's export.
 
         The balances are read in pages; those charged meanwhile may show either value.
-
-        Raises:
-            LedgerError: If the ledger can't be used or has no such account.
         """
 
         def read(transaction: Transaction) -> list[Any]:
@@ -395,11 +374,7 @@ class Ledger:
 
     @reads
     def unit_tag(self, transaction: Transaction, name: str, unit_id: str | int) -> str:
-        """Return the tag under which a per-unit account keeps a unit: private.
-
-        Raises:
-            LedgerError: If the account charges the whole corpus, or is not there.
-        """
+        """Return the tag under which a per-unit account keeps a unit: private."""
         return tag_of(transaction.load("account", name), unit_id)
 
     # ---- Opening ---------------------------------------------------------------------
@@ -408,12 +383,6 @@ class Ledger:
     def _names(self, transaction: Transaction, kind: str) -> list[str]:
         rows = transaction.execute(sa.select(_b.name).where(_b.kind == kind))
         return sorted(rows.scalars())
-
-    @reads
-    def _found(
-        self, transaction: Transaction, terms: AccountTerms, corpus: CorpusTerms | None
-    ) -> Book | None:
-        return _find(transaction, terms, corpus)
 
     @writes
     def _opened(
@@ -430,7 +399,10 @@ class Ledger:
             state = transaction.state_of(parents[1])
             at = state.at
             state.require_opening(terms)
-        by_unit = terms.scope == "unit"
+        most, unit_key = terms.limit, ""
+        if terms.scope == "unit":
+            # Each unit has the limit, where it is charged.
+            most, unit_key = Cost(NO_LIMIT, NO_LIMIT), secrets.token_hex(32)
         return transaction.open(
             parents,
             at,
@@ -438,10 +410,9 @@ class Ledger:
             name=terms.name,
             terms=canonical(terms),
             parent=parents[1].id if parents[1:] else None,
-            # In a per-unit account each unit has the limit, where it is charged.
-            most_loss=NO_LIMIT if by_unit else terms.limit.loss,
-            most_failure=NO_LIMIT if by_unit else terms.limit.failure,
-            unit_key=secrets.token_hex(32) if by_unit else "",
+            most_loss=most.loss,
+            most_failure=most.failure,
+            unit_key=unit_key,
         )
 
     @staticmethod
@@ -483,7 +454,7 @@ class Ledger:
                 "folder, and room in it?"
             )
         if self._url is None:
-            _make_tables(self._engine)
+            self.run(_make)
         elif not self.run(self._has_tables, writes=False):
             if file is not None:
                 raise LedgerError(
@@ -585,24 +556,19 @@ def new_ledger(url: str) -> None:
             ledger can be made.
     """
     parsed = engines.read_url(url)
-    is_file = parsed.get_backend_name() == "sqlite"
-    if is_file and os.path.lexists(LedgerFile(parsed).target):
-        is_there = True
+    if parsed.get_backend_name() == "sqlite":
+        is_there = os.path.lexists(LedgerFile(parsed).target)
     else:
-        try:
-            Ledger(parsed, create=is_file).dispose()
-            is_there = not is_file
-        except LedgerError:
-            if is_file:
-                raise
-            is_there = False
+        is_there = False
+        with suppress(LedgerError):
+            Ledger(parsed, create=False).dispose()
+            is_there = True
     if is_there:
         raise LedgerError(
             f"There is something at {engines.shown(parsed)} already; it was left as "
             "it was."
         )
-    if not is_file:
-        Ledger(parsed).dispose()
+    Ledger(parsed).dispose()
 
 
 def _find(
@@ -625,16 +591,12 @@ def _dispose(engine: Engine, pid: int) -> None:
 
 def _create_file(file: LedgerFile) -> None:
     """Make a SQLite ledger that appears complete, unless somebody is faster."""
-    engine = engines.memory_engine()
-    _make_tables(engine)
+    engine = engines.sqlite_engine(None)
     with engine.connect() as connection, suppress(FileExistsError):
-        place_copy(connection.connection.driver_connection, file.target)
+        with connection.begin():
+            _make(Transaction(connection, {}, writes=True))
+        engines.place_copy(connection.connection.driver_connection, file.target)
     engine.dispose()
-
-
-def _make_tables(engine: Engine) -> None:
-    with engine.connect() as connection, connection.begin():
-        _make(Transaction(connection, {}, writes=True))
 
 
 def _make(transaction: Transaction) -> None:

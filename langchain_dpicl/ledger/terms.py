@@ -76,9 +76,6 @@ def span_of(period: str) -> tuple[int, int]:
         period: A year `2026`, a month `2026-12`, a day `2026-12-24`, or two days
             `2026-12-01/2026-12-15`, both of which belong to the period.
 
-    Raises:
-        InvalidParameterError: If it is none of these.
-
     Example:
         >>> start, end = span_of("2026-12")
         >>> (end - start) // DAY
@@ -105,9 +102,6 @@ def next_period(period: str) -> str:
     """Return the period of the same kind that begins when this one ends.
 
     Two days are followed by as many days.
-
-    Raises:
-        InvalidParameterError: If it is no period.
 
     Example:
         >>> [next_period(period) for period in ("2026", "2026-12", "2026-12-31")]
@@ -165,11 +159,7 @@ def dump(value: Any) -> str:
 
 
 def require_same(given: Public, stored: str, what: str, way_out: str) -> None:
-    """Refuse to use what is there under other terms; the message names them.
-
-    Raises:
-        PlanMismatchError: If a field differs.
-    """
+    """Refuse to use what is there under other terms; the message names them."""
     before = type(given).model_validate_json(stored)
     pairs = [(name, value, getattr(before, name)) for name, value in given]
     if differing := "; ".join(
@@ -250,12 +240,7 @@ class AccountTerms(Public):
         return Cost(UNITS, UNITS) if self.queries is None else Cost(self.queries, 0)
 
     def cost(self, events: tuple[Event, ...], plan: Plan | None) -> Cost:
-        """Return what a release costs: a use of the plan, or what the filter says.
-
-        Raises:
-            PlanMismatchError: If the events are not the plan's, or there is no plan.
-            InvalidParameterError: If the filter can't add up the events.
-        """
+        """Return what a release costs: a use of the plan, or what the filter says."""
         if (account := self.filter) is not None:
             return account.cost(events)
         if plan is None or events != plan.events:
@@ -266,11 +251,7 @@ class AccountTerms(Public):
         return Cost(1, 0)
 
     def require_same(self, stored: str) -> None:
-        """Refuse to use an account under other terms than it was opened with.
-
-        Raises:
-            PlanMismatchError: If a field differs.
-        """
+        """Refuse to use an account under other terms than it was opened with."""
         require_same(
             self,
             stored,

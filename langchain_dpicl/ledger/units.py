@@ -25,8 +25,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.ledger.book import COLLECTED, Book, Transaction
-from langchain_dpicl.ledger.schema import Whole, unit_table
+from langchain_dpicl.ledger.book import COLLECTED, Book, Transaction, Whole, unit_table
 
 _u = unit_table.c
 _MODULUS = 2**256
@@ -47,9 +46,6 @@ def tag_of(book: Book, unit_id: object) -> str:
     """Return the keyed hash, 16 bytes, under which an account keeps a unit: private.
 
     Two of a million units share a tag with probability below 1e-26.
-
-    Raises:
-        LedgerError: If the account charges the whole corpus, or this is no unit id.
     """
     if not book.unit_key:
         raise LedgerError(
@@ -70,17 +66,6 @@ def balance_term(book: Book, name: str, *numbers: int) -> int:
     if not any(numbers):
         return 0
     return int(_keyed(book, b"dpicl.balance", f"{name}{numbers}", 32), 16)
-
-
-def balance(transaction: Transaction, book: Book, unit_id: object) -> Cost:
-    """Return what a unit has spent: private, for the operator.
-
-    Raises:
-        LedgerError: If the account keeps no balances, or this is no unit id.
-    """
-    tag = tag_of(book, unit_id)
-    row = sa.select(_u.loss, _u.failure).where(_u.book == book.id, _u.tag == tag)
-    return Cost(*(transaction.execute(row).one_or_none() or (0, 0)))
 
 
 def collect(
@@ -104,9 +89,6 @@ def collect(
 
     Returns:
         The ids, as given, of those that have paid. The others must take no part.
-
-    Raises:
-        LedgerError: If the account keeps no balances, or a unit is named twice.
     """
     ids = list(unit_ids)
     tags = {tag_of(book, unit_id): unit_id for unit_id in ids}
@@ -122,15 +104,8 @@ def collect(
         before = loss - cost.loss, failure - cost.failure
         total += balance_term(book, tag, loss, failure)
         total -= balance_term(book, tag, *before)
-    balances = f"{total % _MODULUS:064x}"
-    transaction.append(
-        book,
-        "units",
-        {"balances": balances},
-        balances=balances,
-        charge=number,
-        step=COLLECTED,
-    )
+    sums: dict[str, Any] = {"balances": f"{total % _MODULUS:064x}"}
+    transaction.append(book, "units", sums, **sums, charge=number, step=COLLECTED)
     return {tags[tag] for tag, _, _ in paid}
 
 

@@ -17,10 +17,8 @@ from langchain_dpicl.ledger.book import (
     NOTED,
     Book,
     Transaction,
-    entry_digest,
-)
-from langchain_dpicl.ledger.schema import (
     book_table,
+    entry_digest,
     entry_table,
     meta_table,
     unit_table,
@@ -36,12 +34,7 @@ _MODULUS = 2**256
 
 
 def verify_ledger(transaction: Transaction, heads: Iterable[Head] = ()) -> int:
-    """Check everything that a ledger holds; return the number of entries.
-
-    Raises:
-        LedgerError: If something was edited, deleted or added, or if the ledger does
-            not go on from one of the heads.
-    """
+    """Check everything that a ledger holds; return the number of entries."""
     execute = transaction.execute
     names = execute(sa.select(_b.kind, _b.name).order_by(_b.id)).all()
     books = [transaction.load(kind, name) for kind, name in names]
@@ -71,11 +64,7 @@ def verify_ledger(transaction: Transaction, heads: Iterable[Head] = ()) -> int:
 
 
 def require_head(transaction: Transaction, head: Head) -> None:
-    """Refuse a book that does not go on from a head that was kept elsewhere.
-
-    Raises:
-        LedgerError: If it does not, or is not there.
-    """
+    """Refuse a book that does not go on from a head that was kept elsewhere."""
     book = transaction.load(head.kind, head.name)
     rows = transaction.read(book, _e.number == head.entries)
     if [row["digest"] for row in rows] != [head.digest]:
@@ -86,12 +75,7 @@ def require_head(transaction: Transaction, head: Head) -> None:
 
 
 def verify_book(transaction: Transaction, book: Book) -> dict[int, str]:
-    """Follow a book from its first entry; return the books that it names.
-
-    Raises:
-        LedgerError: If an entry does not follow from those before it, or the row or a
-            balance does not agree with all of them.
-    """
+    """Follow a book from its first entry; return the books that it names."""
     reader = _Reader(book)
     entries = sa.select(entry_table).where(_e.book == book.id).order_by(_e.number)
     with transaction.execute(entries, execution_options=_STREAM) as rows:

@@ -1,25 +1,34 @@
-"""What is bought is drawn once, stored before it is shown, and given again by key."""
+"""What is bought is drawn once, stored before it is shown, and given again by key.
+
+Races of processes, deaths, and twins stand in the ledger's tests of promises.
+"""
 
 from __future__ import annotations
 
-import threading
+import os
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from langchain_dpicl import (
-    BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,
     PlanMismatchError,
     PrivacyBudgetHandler,
+    UnsoundStoreError,
     accounting,
 )
 from langchain_dpicl.accounting import Charge, Gaussian
-from langchain_dpicl.budget import charges, last
+from langchain_dpicl.budget import buying, charges, last
+from langchain_dpicl.budget import stored as owners
+from langchain_dpicl.ledger.book import Transaction
 
 VOTE = Charge(name="vote", parts=(Gaussian(noise_multiplier=None),))
 OTHER = Charge(name="another", parts=(Gaussian(noise_multiplier=9.0),))
@@ -78,6 +87,8 @@ def test_what_is_worded_is_given_again_until_it_is_forgotten() -> None:
     assert last(budget.ledger, "default", "q") is None
     for key in ("q", "r"):
         with budget.buy(VOTE, key=key) as paid:
+            with pytest.raises(LedgerError, match="not drawn"):
+                paid.keep_note("a word")
             paid.once(lambda: "drawn")
             assert paid.keep_note("worded") == "worded"
             assert paid.keep_note("worded otherwise") == "worded"
@@ -93,36 +104,6 @@ def test_what_is_worded_is_given_again_until_it_is_forgotten() -> None:
         ("drawn",),
         ("new",),
     ]
-    budget.ledger.verify()
-
-
-def test_nothing_is_worded_before_it_is_drawn() -> None:
-    paid = opened().buy(VOTE, key="q")
-    with pytest.raises(LedgerError, match="not drawn"):
-        paid.keep_note("a word")
-
-
-ODD: list[Any] = [
-    None,
-    True,
-    0,
-    -(10**40),
-    "\x00 NUL, \ud800 alone, \U0001f600, 'quotes', ; -- and a\nline",
-    "x" * 10**6,
-    list(range(10_000)),
-    {"a": {"b": [None, 1.5, float("inf")]}, "": ""},
-]
-
-
-@pytest.mark.parametrize("value", ODD, ids=range(len(ODD)))
-def test_what_is_drawn_is_stored_whatever_it_is(tmp_path: Path, value: Any) -> None:
-    budget = opened(f"sqlite:///{tmp_path}/ledger.db")
-    key = "\ud800 \x00 a key"
-    with budget.buy(VOTE, key=key) as paid:
-        assert paid.once(lambda: value) == value
-        paid.keep_note(value)
-    again = budget.buy(VOTE, key=key)
-    assert (again.once(lambda: "a second draw"), again.note) == (value, value)
     budget.ledger.verify()
 
 
@@ -169,44 +150,13 @@ def interrupt() -> Any:
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_in_the_draw_gives_up_at_once() -> None:
-    budget = opened()
-    with ThreadPoolExecutor(1) as pool:
-        paid = budget.buy(VOTE, key="q")
-        waiter = pool.submit(lambda: budget.buy(VOTE, key="q").once(lambda: "waiter's"))
-        time.sleep(0.05)
-        assert not waiter.done()
-        with pytest.raises(KeyboardInterrupt):
-            paid.once(interrupt)
-        assert waiter.result(10) == "waiter's"
-    assert [c.values for c in charges(budget.ledger, "default")] == [(), ("waiter's",)]
-
-
 def test_an_owner_that_is_dropped_holds_up_nobody() -> None:
     budget = opened()
     budget.buy(VOTE, key="q")  # Nobody keeps it.
     assert budget.buy(VOTE, key="q").charge == 2
 
 
-def test_one_asking_pays_for_a_last_query_and_the_others_get_it() -> None:
-    budget = opened(queries=1)
-    barrier, draws = threading.Barrier(6), []
-
-    def ask(_thread: int) -> Any:
-        barrier.wait()
-        with budget.buy(VOTE, key="q") as paid:
-            return paid.once(lambda: draws.append(1) or time.sleep(0.2) or len(draws))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert set(pool.map(ask, range(6))) == {1}
-    with pytest.raises(BudgetExhaustedError, match="1"):
-        budget.buy(VOTE, key="another")
-    assert budget.buy(VOTE, key="q").once(lambda: 0) == 1
-
-
-@pytest.mark.parametrize(
-    "asked", [None, "vote", Gaussian(noise_multiplier=1.0), VOTE.parts]
-)
+@pytest.mark.parametrize("asked", ["vote", Gaussian(noise_multiplier=1.0), VOTE.parts])
 def test_what_is_no_charge_is_refused(asked: Any) -> None:
     budget = opened()
     for ask in (budget.buy, budget.quote, budget.require_payable):
@@ -242,3 +192,206 @@ def test_a_planned_account_refuses_other_releases_and_says_what_it_pays() -> Non
     assert budget.buy(same).charge == 2
     assert budget.buy(VOTE.model_copy(update={"name": "esa"})).charge == 3
     assert accounting.compose(accounting.merge(same.parts, 20), 1e-6) <= 8
+
+
+# ---- Owners --------------------------------------------------------------------------
+
+
+def start(url: str, work: str) -> subprocess.Popen[str]:
+    """Start a process that has opened the account as `budget`."""
+    begin = (
+        "import os, sys, time, random\n"
+        f"sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        f"from test_buying import VOTE, opened\nbudget = opened({url!r})\n"
+    )
+    command = [sys.executable, "-c", begin + work]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+HANG = 'paid = budget.buy(VOTE, key="q", steps=STEPS, resumable=STEPS > 1)\n'
+HANG += 'paid.once(lambda: "first") if STEPS > 1 else None\n'
+HANG += 'print("bought", flush=True)\ntime.sleep(600)\n'
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_killed_owner_is_replaced(url: str, steps: int) -> None:
+    budget = opened(url)
+    worker = start(url, HANG.replace("STEPS", str(steps)))
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(
+            budget.buy, VOTE, key="q", steps=steps, resumable=steps > 1
+        )
+        time.sleep(0.3)
+        assert not waiter.done()
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        paid = waiter.result(10)
+    worker.stdout.close()
+    # A single draw is charged anew; of several the stored ones stay.
+    assert (paid.charge, paid.steps) == ((2, ()) if steps == 1 else (1, ("first",)))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_replaced_owner_shows_and_stores_nothing(steps: int) -> None:
+    budget, others = opened(), set(owners._at_work)
+    first = budget.buy(VOTE, key="q", steps=steps, resumable=steps > 1)
+    (token,) = owners._at_work - others
+    owners.end_owner(token)
+    second = budget.buy(VOTE, key="q", steps=steps, resumable=steps > 1)
+    owners._at_work.add(token)
+    with pytest.raises(LedgerError, match="Another owner draws"):
+        first.once(lambda: "late")
+    assert second.once(lambda: "new") == "new"
+    with pytest.raises(LedgerError):
+        first.once(lambda: "later")
+    stored = charges(budget.ledger, "default")
+    assert [c.values for c in stored] == [()] * (2 - steps) + [("new",)]
+    budget.ledger.verify()
+
+
+def test_an_owner_on_another_machine_has_a_public_time() -> None:
+    elsewhere = "another:1:1:token"
+    assert owners.is_alive(elsewhere, owners.SILENCE - 1)
+    assert not owners.is_alive(elsewhere, owners.SILENCE)
+    here = owners.owner_name(owners.new_owner())
+    assert owners.is_alive(here, 1e9)
+    owners.end_owner(here.rpartition(":")[2])
+    assert not owners.is_alive(here, 0)
+    assert not owners.is_alive("", 0)
+
+
+def test_waiting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = opened()
+    monkeypatch.setattr(buying, "SILENCE", 0.2)
+    with budget.buy(VOTE, key="q") as paid:
+        with pytest.raises(LedgerError, match=r"charge 1 .* nothing for 0\.2 sec"):
+            budget.buy(VOTE, key="q")
+        assert paid.once(lambda: "slow") == "slow"
+    assert budget.spent().queries == 1
+
+
+def test_a_fork_does_not_draw_what_its_parent_has_bought(url: str) -> None:
+    budget = opened(url)
+    paid = budget.buy(VOTE, key="q")
+    child = os.fork()
+    if child == 0:  # pragma: no cover - in the child
+        signal.alarm(10)
+        try:
+            paid.once(lambda: "child's")
+        except LedgerError:
+            paid.leave()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert paid.once(lambda: "parent's") == "parent's"
+
+
+# ---- Units ---------------------------------------------------------------------------
+
+UNITS: Any = {"charges_units": True, "unit_key": "patient"}
+
+
+def ask(budget: PrivacyBudgetHandler, *units: str, key: str | None = None) -> Any:
+    """Return who has paid, as a draw that shows it would."""
+    with budget.buy(VOTE, key=key, **UNITS) as paid:
+        return paid.once(lambda: sorted(paid.collect(units)) if paid.collect else None)
+
+
+def test_nothing_is_drawn_for_units_that_were_not_asked_to_pay() -> None:
+    budget = opened(scope="unit", queries=2)
+    with pytest.raises(UnsoundStoreError, match="pass `collect` on"):
+        budget.buy(VOTE, **UNITS).once(lambda: "drawn")
+    stored = charges(budget.ledger, "default")
+    assert [c.values for c in stored] == [()]
+
+
+def test_a_source_that_swallows_a_failed_payment_releases_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, append = opened(scope="unit", queries=2), Transaction.append
+
+    def full(self: Transaction, book: Any, kind: str, body: Any, **more: Any) -> Any:
+        if kind == "units":
+            raise LedgerError("The disk is full.")
+        return append(self, book, kind, body, **more)
+
+    monkeypatch.setattr(Transaction, "append", full)
+    paid = budget.buy(VOTE, **UNITS)
+
+    def swallowing() -> str:
+        with suppress(LedgerError):
+            paid.collect(["a"])
+        return "drawn"
+
+    with pytest.raises(UnsoundStoreError):
+        paid.once(swallowing)
+    assert [c.values for c in charges(budget.ledger, "default")] == [()]
+
+
+def test_units_pay_once_for_a_charge() -> None:
+    budget = opened(scope="unit", queries=2)
+
+    def twice() -> Any:
+        assert paid.collect is not None
+        return [sorted(paid.collect(["a"])), sorted(paid.collect(["b"]))]
+
+    with (
+        budget.buy(VOTE, **UNITS) as paid,
+        pytest.raises(UnsoundStoreError, match="exactly once"),
+    ):
+        paid.once(twice)
+    assert ask(budget, "a", "b") == ["a", "b"]
+    assert ask(budget, "a", "b") == ["b"], "a has paid for the draw that was refused"
+
+
+def test_a_lost_draw_is_charged_anew_and_its_payers_pay_again() -> None:
+    budget = opened(scope="unit", queries=2)
+
+    def lost() -> Any:
+        assert paid.collect is not None
+        paid.collect(["a"])
+        raise ZeroDivisionError
+
+    for number in (1, 2):
+        with budget.buy(VOTE, key="q", **UNITS) as paid:
+            assert paid.charge == number
+            with pytest.raises(ZeroDivisionError):
+                paid.once(lost)
+    assert ask(budget, "a", "b", key="q") == ["b"]
+    again = budget.buy(VOTE, key="q", **UNITS)
+    assert (again.is_again, again.collect) == (True, None)
+    assert again.once(lambda: "x") == ["b"]
+
+
+def test_who_was_replaced_charges_nobody() -> None:
+    budget = opened(scope="unit", queries=2)
+    paid = budget.buy(VOTE, key="q", **UNITS)
+    paid.leave()
+    assert paid.collect is not None
+    with pytest.raises(LedgerError, match="Nothing is left to draw here"):
+        paid.collect(["a"])
+    assert [ask(budget, "a"), ask(budget, "a")] == [["a"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({}, "can't name the units"),
+        ({"charges_units": True, "steps": 2}, "draws several times"),
+        ({"charges_units": True, "resumable": True}, "or goes on"),
+    ],
+)
+def test_what_units_cannot_pay_for_is_refused_before_the_charge(
+    terms: Any, words: str
+) -> None:
+    budget = opened(scope="unit", queries=2)
+    with pytest.raises(InvalidParameterError, match=words):
+        budget.buy(VOTE, **terms)
+    assert budget.spent().queries == 0

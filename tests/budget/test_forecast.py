@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -10,13 +9,12 @@ import pytest
 from scipy import stats
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
-from langchain_dpicl.budget import Forecast, forecast
+from langchain_dpicl.budget import forecast
 from langchain_dpicl.common.replies import answered
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_threshold, voting
 from langchain_dpicl.mechanisms.random import SeededRandom, use
-from langchain_dpicl.parsers import KSAThresholdOutputParser
 
 VOTE = voting.charge(name="vote")
 THRESHOLD = keyword_threshold.charge()
@@ -45,23 +43,10 @@ def test_it_states_in_how_many_groups_a_word_must_be(
     assert "next one" not in found.advice()
 
 
-def test_it_is_that_of_the_parser_as_it_comes() -> None:
-    parser = KSAThresholdOutputParser()
-    found = forecast(parser.charge(), **TERMS)
-    asked = forecast(THRESHOLD, items_per_answer=parser.items_per_answer, **TERMS)
-    assert found == asked
-
-
 def test_more_words_than_groups_can_carry_are_hopeless() -> None:
     found = forecast(THRESHOLD, items_per_answer=50, **TERMS)
     assert not found.is_possible
     assert "more groups" in found.advice()
-
-
-@pytest.mark.parametrize("items_per_answer", [0, 1.5, None])
-def test_numbers_of_words_are_checked(items_per_answer: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="items_per_answer"):
-        forecast(THRESHOLD, items_per_answer=items_per_answer, **TERMS)
 
 
 def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
@@ -115,35 +100,20 @@ def test_a_drafted_vote_needs_more_than_a_given_one() -> None:
 
 def test_it_says_what_the_questions_cost() -> None:
     found = forecast(VOTE, public_calls=1, **TERMS)
-    cost = found.cost(
-        records_per_group=8,
-        tokens_per_record=50,
-        tokens_per_prompt=100,
-        tokens_per_answer=10,
-        price_in=2.0,
-        price_out=10.0,
-    )
-    assert cost.input_tokens == 100 * (8 * 50 + 100) + 100
-    assert cost.output_tokens == 101 * 10
+    sizes = {"records_per_group": 8, "tokens_per_record": 50}
+    cost = found.cost(**sizes, price_in=2.0, price_out=10.0)
+    assert cost.input_tokens == 100 * 8 * 50 + 101 * 200
+    assert cost.output_tokens == 101 * 50
     expected = (cost.input_tokens * 2.0 + cost.output_tokens * 10.0) / 1e6
     assert cost.price == pytest.approx(expected)
-    assert cost.total_input_tokens == 20 * cost.input_tokens
-    assert cost.total_output_tokens == 20 * cost.output_tokens
-    assert cost.total_price == pytest.approx(20 * expected)
-    free = found.cost(records_per_group=8, tokens_per_record=50)
-    assert free.price is free.total_price is None
-    assert free.input_tokens > 40_000
+    assert found.cost(**sizes).price is None
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"records_per_group": 0},
         {"tokens_per_record": 1.5},
-        {"price_in": -1.0, "price_out": 1.0},
         {"price_in": math.inf, "price_out": 1.0},
-        {"price_in": 1e308, "price_out": 1e308},
-        {"price_in": 1.0},
         {"price_out": 1.0},
     ],
 )
@@ -152,20 +122,3 @@ def test_costs_of_nothing_known_are_refused(wrong: Any) -> None:
     terms: Any = {"records_per_group": 8, "tokens_per_record": 50, **wrong}
     with pytest.raises(InvalidParameterError, match=next(iter(wrong))[:5]):
         found.cost(**terms)
-
-
-def of_lead(lead: float, mechanism: str = "vote", groups: int = 40) -> Forecast:
-    found = forecast(VOTE, **{**TERMS, "groups": groups})
-    return dataclasses.replace(found, required_lead=lead, mechanism=mechanism)
-
-
-# -- what the questions cost -----------------------------------------------------------
-
-
-def test_a_forecast_and_a_cost_stay_as_they_were_computed() -> None:
-    found = of_lead(1.0)
-    cost = found.cost(records_per_group=1, tokens_per_record=1)
-    for one, name in ((found, "required_lead"), (cost, "price")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(one, name, 0.0)
-        assert hash(one) == hash(dataclasses.replace(one))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ledger.book_parts import Clock
+from support.corpora import Clock, clock_for
 from support.postgres import PostgresServer
 from unit_tests.ledger.conftest import folder as folder  # noqa: PLC0414 - a fixture
 
-from langchain_dpicl.ledger import Ledger, book
+from langchain_dpicl.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +54,5 @@ def file(path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    clock = Clock("2026-12-10")
-    monkeypatch.setattr(book, "database_time", clock)
-    return clock
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return clock_for(monkeypatch, "2026-12-10")

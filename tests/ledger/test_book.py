@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -13,19 +14,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
-from ledger.book_parts import (
-    EVENTS,
-    charge,
-    draw,
-    forget,
-    look_up,
-    opened,
-    pay,
-    terms_of,
-    write_charge,
-)
+from support.ledgers import PLANNED, UNIT_PLANNED, VOTE, account_of, spend
 from unit_tests.ledger.faults import listening
 
 from langchain_dpicl.accounting import Cost
@@ -33,70 +22,35 @@ from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,
-    PlanMismatchError,
 )
-from langchain_dpicl.ledger import AccountTerms, Head, Ledger, Plan
+from langchain_dpicl.ledger import AccountTerms, Head, Ledger
 from langchain_dpicl.ledger.book import CHARGED, Transaction
 
-
-def test_a_charge_is_counted_and_the_limit_is_exact(ledger: Ledger) -> None:
-    opened(ledger)
-    assert [charge(ledger) for _ in range(5)] == [1, 2, 3, 4, 5]
-    with pytest.raises(BudgetExhaustedError, match="'notes' has spent all 5 queries"):
-        charge(ledger)
-    assert ledger.state("notes").spent == Cost(5, 0)
-    assert ledger.verify() == 2 + 2 + 5
-    assert ledger.verify("notes") == 7
-
-
-def test_a_filter_adds_up_what_events_cost(ledger: Ledger) -> None:
-    terms = opened(ledger, queries=None).account
-    charge(ledger)
-    spent = ledger.state("notes").spent
-    assert spent == terms.cost(EVENTS, None)
-    with pytest.raises(BudgetExhaustedError, match=r"spent .* %.* costs .* %"):
-        for _ in range(200):
-            charge(ledger)
-    book = ledger.state("notes")
-    assert book.used == 2**31 // spent.loss
-    ledger.verify()
-
-
-def test_the_database_itself_refuses_an_overspent_account(ledger: Ledger) -> None:
-    opened(ledger)
-
-    def overspend(transaction: Transaction) -> None:
-        held = transaction.load("account", "notes", "alone")
-        transaction.append(held, "charge", {}, cost=Cost(6, 0), charge=1, step=CHARGED)
-
-    with pytest.raises(LedgerError, match=r"IntegrityError|CheckViolation"):
-        ledger.run(overspend)
-
-
-@pytest.mark.parametrize("step", [CHARGED, 0])
-def test_the_database_itself_refuses_a_second_draw(ledger: Ledger, step: int) -> None:
-    opened(ledger)
-    draw(ledger, charge(ledger), "first")
-
-    def again(transaction: Transaction) -> None:
-        held = transaction.load("account", "notes", "alone")
-        body = {"value": "second"}
-        transaction.append(held, "draw", body, charge=1, step=step)
-
-    with pytest.raises(LedgerError, match=r"IntegrityError|UniqueViolation"):
-        ledger.run(again)
-    ledger.verify()
+MANY = PLANNED.model_copy(update={"queries": 10_000})
+UNITS = UNIT_PLANNED.model_copy(update={"name": "units"})
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"epsilon": 7.0}, {"delta": 1e-7}, {"queries": 6}, {"purpose": "another"}],
+    ("kind", "entry"),
+    [
+        ("charge", {"charge": 2, "step": CHARGED, "cost": Cost(6, 0)}),
+        ("draw", {"charge": 1, "step": 0}),
+        ("charge", {"charge": 1, "step": CHARGED}),
+    ],
+    ids=["too much", "a second draw", "a second charge of one number"],
 )
-def test_terms_stay(ledger: Ledger, changes: dict[str, Any]) -> None:
-    opened(ledger)
-    with pytest.raises(PlanMismatchError, match=next(iter(changes))):
-        ledger.open(terms_of("notes").model_copy(update=changes))
-    assert ledger.open(terms_of("notes")).account == terms_of("notes")
+def test_the_database_itself_refuses(
+    ledger: Ledger, kind: str, entry: dict[str, Any]
+) -> None:
+    spend(ledger)
+
+    def write(transaction: Transaction) -> None:
+        held = transaction.load("account", "notes", "alone")
+        transaction.append(held, kind, {"value": "second"}, **entry)
+
+    with pytest.raises(LedgerError, match=r"IntegrityError|Violation"):
+        ledger.run(write)
+    ledger.verify()
 
 
 @pytest.mark.parametrize(
@@ -108,45 +62,24 @@ def test_terms_stay(ledger: Ledger, changes: dict[str, Any]) -> None:
     ],
 )
 def test_terms_that_promise_nothing_are_refused(terms: dict[str, Any]) -> None:
-    whole = {"name": "a", "epsilon": 8.0, "delta": 1e-6, "queries": 5}
     with pytest.raises(InvalidParameterError):
-        AccountTerms(**{**whole, **terms})
-
-
-def test_a_plan_is_for_its_events_alone() -> None:
-    with pytest.raises(PlanMismatchError):
-        terms_of("notes").cost(EVENTS, None)
-    with pytest.raises(InvalidParameterError):
-        Plan(events=EVENTS)
-
-
-def test_a_closed_account_pays_for_nothing(ledger: Ledger) -> None:
-    opened(ledger)
-    charge(ledger)
-    ledger.close_account("notes")
-    ledger.close_account("notes")
-    with pytest.raises(LedgerError, match="'notes' is closed"):
-        charge(ledger)
-    assert not ledger.state("notes").is_open
-    ledger.verify()
+        AccountTerms(**{**PLANNED.model_dump(), **terms})
 
 
 def test_what_is_not_there_is_named(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="no account 'notes'"):
         ledger.state("notes")
     with pytest.raises(LedgerError, match="no corpus 'clinic'"):
-        ledger.open(terms_of("notes", corpus="clinic"))
+        ledger.open(PLANNED.model_copy(update={"corpus": "clinic"}))
     assert ledger.accounts() == ledger.corpora() == []
 
 
 def test_a_book_is_exported_and_its_digests_can_be_followed(ledger: Ledger) -> None:
-    opened(ledger)
-    draw(ledger, charge(ledger, key="a question"), ["yes", 3])
-    forget(ledger)
+    spend(ledger, key="a question")
+    account_of(ledger, PLANNED).forget()
     entries = list(ledger.entries("notes"))
     kinds = [entry["kind"] for entry in entries]
     assert kinds == ["opened", "plan", "charge", "draw", "forgot"]
-    assert entries[3]["body"] == {"value": ["yes", 3]}
     before = ""
     root = list(ledger.entries("ledger", "ledger"))
     promise = root[-1]["body"]["promise"]
@@ -161,10 +94,9 @@ def test_a_book_is_exported_and_its_digests_can_be_followed(ledger: Ledger) -> N
 
 
 def test_a_head_that_was_kept_shows_a_ledger_that_went_back(ledger: Ledger) -> None:
-    opened(ledger)
-    charge(ledger)
+    spend(ledger)
     heads = ledger.heads()
-    charge(ledger)
+    spend(ledger)
     ledger.verify(heads=heads)
     ledger.verify("notes", heads=[Head.model_validate(dict(heads[-1]))])
     later = ledger.heads()
@@ -176,12 +108,34 @@ def test_a_head_that_was_kept_shows_a_ledger_that_went_back(ledger: Ledger) -> N
         ledger.verify(heads=[heads[-1].model_copy(update={"name": "gone"})])
 
 
-@given(value=st.recursive(st.text() | st.integers() | st.none(), st.lists))
-def test_what_is_drawn_is_stored_whatever_it_is(value: Any) -> None:
-    ledger = Ledger(":memory:")
-    opened(ledger)
-    draw(ledger, charge(ledger, key="key"), value)
-    assert json.loads(look_up(ledger, "key")[-1]["body"]) == {"value": value}
+# ---- Units ---------------------------------------------------------------------------
+
+
+def test_who_paid_changes_nothing_that_a_reader_of_the_book_sees(
+    ledger: Ledger,
+) -> None:
+    for people in ([], ["p1"], ["p1", "p2", "p3", "p4"]):
+        spend(ledger, UNITS, people)
+    entries = [e for e in ledger.entries("units") if e["kind"] == "units"]
+    digests = [entry["body"].pop("balances") for entry in entries]
+    assert len({*digests}) == 3
+    assert {len(digest) for digest in digests} == {64}
+    assert all(entry["body"] == {} for entry in entries)
+    assert [entry["step"] for entry in entries] == [-2] * 3
+
+
+def test_keys_and_tags_are_in_no_log(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        spend(ledger, UNITS, ["p1"])
+        assert list(ledger.unit_balances("units"))
+    key, tag = str(ledger.state("units").unit_key), ledger.unit_tag("units", "p1")
+    assert len(key) == 64
+    for secret in (key, tag):
+        assert secret not in caplog.text
+        assert secret not in repr(ledger.state("units"))
+    assert key not in repr(list(ledger.entries("units")))
 
 
 # ---- Costs ---------------------------------------------------------------------------
@@ -213,9 +167,8 @@ def plans(ledger: Ledger) -> Iterator[list[str]]:
 
 
 def test_no_statement_walks_a_book(ledger: Ledger) -> None:
-    opened(ledger, "units", scope="unit")
-    opened(ledger)
-    draw(ledger, charge(ledger, key="key"), "yes")
+    spend(ledger, UNITS, ["p1"])
+    spend(ledger, key="key")
 
     if ledger.path is None and "memory" not in repr(ledger):
         # A server would walk a small table, which it may.
@@ -225,10 +178,9 @@ def test_no_statement_walks_a_book(ledger: Ledger) -> None:
 
         ledger.run(prefer)
     with plans(ledger) as found:
-        number = charge(ledger, key="another")
-        draw(ledger, number, "no")
-        assert len(look_up(ledger, "key")) == 2
-        pay(ledger, ["p1", "p2"], "units")
+        spend(ledger, key="another")
+        assert spend(ledger, key="key") == 1
+        spend(ledger, UNITS, ["p1", "p2"])
     walks = [
         plan
         for plan in found
@@ -239,26 +191,21 @@ def test_no_statement_walks_a_book(ledger: Ledger) -> None:
     assert not walks
 
 
-def test_a_charge_reads_the_same_in_a_long_book(ledger: Ledger) -> None:
-    """The number of statements, and of rows that they return, is the same."""
-    opened(ledger, queries=10_000)
-
-    def fill(transaction: Transaction) -> None:
-        for number in range(300):
-            write_charge(transaction, "notes", f"{number}")
-
+def test_a_charge_and_a_look_up_read_the_same_in_a_long_book(ledger: Ledger) -> None:
     counts = []
-    for _ in range(2):
+    spend(ledger, MANY)
+    for turn in range(2):
         count = [0]
 
         def after(*_: Any, count: list[int] = count) -> None:
             count[0] += 1
 
         with listening("after_cursor_execute", after):
-            draw(ledger, charge(ledger, key="key"), "yes")
-            look_up(ledger, "key")
+            spend(ledger, MANY, key=f"turn {turn}")
+            spend(ledger, MANY, key=f"turn {turn}")
         counts.append(count[0])
-        ledger.run(fill)
+        for number in range(60):
+            spend(ledger, MANY, key=f"{number}")
     assert counts[0] == counts[1]
 
 
@@ -269,7 +216,7 @@ def test_threads_that_fail_lose_nothing_that_was_acknowledged(
     place: Callable[[], str],
 ) -> None:
     ledger, turns = Ledger(place()), iter(range(10**9))
-    opened(ledger, queries=60)
+    budget = account_of(ledger, PLANNED.model_copy(update={"queries": 60}))
 
     def fail(_connection: object) -> None:
         if next(turns) % 3 == 0:
@@ -280,7 +227,7 @@ def test_threads_that_fail_lose_nothing_that_was_acknowledged(
     def work() -> None:
         for _ in range(10):
             try:
-                charged.append(charge(ledger))
+                charged.append(budget.buy(VOTE).charge)
             except LedgerError:
                 continue
             except BudgetExhaustedError:
@@ -289,7 +236,7 @@ def test_threads_that_fail_lose_nothing_that_was_acknowledged(
     with listening("commit", fail), ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda _: work(), range(12)))
     assert sorted(charged) == [*range(1, 61)]
-    assert ledger.verify() == 2 + 2 + 60
+    ledger.verify()
     ledger.dispose()
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from ledger.book_parts import charge, draw, opened
+from support.ledgers import PLANNED, VOTE, account_of
 from support.postgres import PostgresServer, Standby
 
 from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import Ledger, open_ledger
 
+TWENTY = PLANNED.model_copy(update={"queries": 20})
 NAMES = "synchronous_standby_names"
 WAITING = "SELECT {} FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
@@ -81,6 +82,10 @@ def taking_over(postgres: PostgresServer, server: Server) -> Iterator[Standby]:
     made.close()
 
 
+def charge(ledger: Ledger) -> int:
+    return account_of(ledger, TWENTY).buy(VOTE).charge
+
+
 def spend_all(ledger: Ledger) -> int:
     """Return how many charges were confirmed until the account was used up."""
     for confirmed in range(100):
@@ -111,7 +116,6 @@ def test_a_failover_forgets_what_was_not_waited_for(
 ) -> None:
     """What `require_synchronous` is for: 39 releases for 20."""
     ledger = Ledger(server.url)
-    opened(ledger, queries=20)
     charge(ledger)
     replayed = "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication"
     server.until(f"{replayed} WHERE application_name = 'taking_over'", True)
@@ -131,7 +135,6 @@ def test_a_failover_keeps_what_was_waited_for(
 ) -> None:
     server.wait_for(taking_over)
     ledger = Ledger(server.url, require_synchronous=True)
-    opened(ledger, queries=20)
     for _ in range(20):
         charge(ledger)
     postgres.stop()
@@ -151,22 +154,16 @@ def test_a_wait_that_somebody_cancels_confirms_nothing(
     """PostgreSQL then says that the commit went well, with a warning."""
     server.wait_for(following)
     ledger = Ledger(server.url, require_synchronous=True)
-    opened(ledger, queries=20)
     charge(ledger)
     following.stop()
-    uses: list[Callable[[], object]] = [
-        lambda: charge(ledger),
-        lambda: draw(ledger, 1, 17),
-    ]
-    for use in uses:
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(use)
-            server.until(WAITING.format("count(*)"), 1)
-            time.sleep(0.2)
-            assert not waiting.done()
-            server.execute(WAITING.format("pg_cancel_backend(pid)"))
-            with pytest.raises(LedgerError, match="wait for a standby"):
-                waiting.result(timeout=60)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(charge, ledger)
+        server.until(WAITING.format("count(*)"), 1)
+        time.sleep(0.2)
+        assert not waiting.done()
+        server.execute(WAITING.format("pg_cancel_backend(pid)"))
+        with pytest.raises(LedgerError, match="wait for a standby"):
+            waiting.result(timeout=60)
     # What was written stands, and was given to nobody.
     assert ledger.state("notes").used == 2
     following.start()

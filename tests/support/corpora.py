@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from ledger.book_parts import Clock as Clock  # noqa: PLC0414 - passed on
 
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, book
+from langchain_dpicl.ledger.terms import microseconds
 from support.ledgers import opened, spend
 
 CLINIC = CorpusTerms("clinic", "patient", epsilon=24, delta=3e-6, window_days=365)
@@ -21,6 +22,24 @@ DECEMBER = AccountTerms(
     period="2026-12",
 )
 PER_UNIT = DECEMBER.model_copy(update={"name": "each", "scope": "unit", "period": None})
+
+
+class Clock:
+    """What every database says the time is."""
+
+    def __init__(self, now: str) -> None:
+        self.set(now)
+
+    def set(self, now: str) -> None:
+        """Set the time."""
+        self.now = datetime.fromisoformat(now).replace(tzinfo=timezone.utc)
+
+    def wait(self, **length: float) -> None:
+        """Let a time pass."""
+        self.now += timedelta(**length)
+
+    def __call__(self, _connection: object) -> int:
+        return microseconds(self.now)
 
 
 def clock_for(monkeypatch: pytest.MonkeyPatch, now: str) -> Clock:
