@@ -12,7 +12,7 @@ the charge and releases nothing.
 
 Privacy:
     Unit, relation, sensitivity, noise and event: the mechanism's, whose one draw for
-    one charge is stored (`budget.paid`). Storing, finding and wording a draw is
+    one charge is stored (`budget.buying`). Storing, finding and wording a draw is
     post-processing: no unit, no noise, no event.
 
     A stored answer is found under a key of public values: the input, the prompts, the

@@ -4,9 +4,9 @@ Privacy:
     Rows are read, checked and tallied before the charge, so that a bad row costs
     nothing; nothing of the tallies leaves but through `mechanisms.tables`. The charge
     is durable before the noise is drawn, the noise is that of the event that was paid,
-    and what was drawn is stored before it is returned (`budget.paid`). Where a process
-    stops between charge and storing, `resume=True` draws what is not stored under the
-    same charge: what stopped it did not look at the draw.
+    and what was drawn is stored before it is returned (`budget.buying`). Where a
+    process stops between charge and storing, `resume=True` draws what is not stored
+    under the same charge: what stopped it did not look at the draw.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Privacy:
     All rows are read and checked before the charge, so that a bad row costs nothing.
     The charge is durable before the first report is drawn, the reports are drawn at
     the epsilon that was paid, and their counts are stored before they are returned
-    (`budget.paid`). An error before that drops the reports that were drawn: nobody has
-    seen them, and it did not look at them.
+    (`budget.buying`). An error before that drops the reports that were drawn: nobody
+    has seen them, and it did not look at them.
 """
 
 from __future__ import annotations
