@@ -41,7 +41,6 @@ from langchain_dpicl.ledger import (
     Plan,
     open_ledger,
 )
-from langchain_dpicl.ledger.book import Transaction, reads
 from langchain_dpicl.public import Frozen
 
 DELTA0_SHARE = 0.2
