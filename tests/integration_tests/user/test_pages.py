@@ -28,37 +28,17 @@ PAGES = [
 SHOWN = {
     "agent_tool.py": ["calls ask_notes", "can't ask the notes any more", "of 4"],
     "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
-    "few_shot_generation.py": [
-        "Written at epsilon 4.00",
-        "Right with private examples",
-        "Spent: epsilon 4.00",
-    ],
+    "few_shot_generation.py": ["Right with private examples", "Spent: epsilon 4.00"],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
-    "mcp_server.py": [
-        "has the tool ask_notes",
-        "epsilon 4.00)",
-        "refused: Not answered",
-    ],
-    "private_tables.py": [
-        "Each count is known to",
-        "The age is 5",
-        "-> comes back",
-        "6000 report(s) at epsilon 6",
-        "Spent: epsilon 1.00 by the hospital, epsilon 6.00 by each patient",
-    ],
+    "mcp_server.py": ["has the tool ask_notes", "refused: Not answered"],
+    "private_tables.py": ["-> comes back", "hospital, epsilon 6.00 by each patient"],
     "released_facts.py": [
-        "240 notes, 241 calls",
         "Most frequent side effect of patients on lisinopril",
         "Facts answered 3 questions; the account of questions was charged for 0",
         "Spent: epsilon 3.00",
     ],
     "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
-    "tour.py": [
-        "5 charges",
-        "patients took part in 1 answer of",
-        "notes removed: 4",
-        "salbutamol",
-    ],
+    "tour.py": ["5 charges", "patients took part in 1 answer of", "notes removed: 4"],
     "ticket_classification.py": ["no examples", "1020 model calls", "349 more"],
 }
 """What each example shows whatever its noise is."""
@@ -66,7 +46,7 @@ SHOWN = {
 MOST_WORDS = {"README.md": 500, "tables.md": 1_300}
 """Most words of a page, where it is not `MOST_OF_A_PAGE`."""
 MOST_OF_A_PAGE = 1_050
-MOST_TOGETHER = 12_000
+MOST_TOGETHER = 12_200
 
 
 def run(page: Path) -> dict[str, object]:
