@@ -144,6 +144,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     corpus.add_argument(
         "--question",
         action="append",
+        default=[],
         metavar="TEXT",
         help="a question to your records; may be given several times",
     )
@@ -188,7 +189,16 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     parser.add_argument("--account", help="the account's name (default: the corpus's)")
     _json_option(parser)
-    parser.set_defaults(run=_runner("demo"))
+    parser.set_defaults(run=_run_demo)
+
+
+def _run_demo(options: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from langchain_dpicl.cli.demo import Options, run
+
+    given = {field.name: getattr(options, field.name) for field in fields(Options)}
+    return run(Options(**given))
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

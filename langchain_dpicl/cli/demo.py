@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
-from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill, indent
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.output_parsers import StrOutputParser
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.budget.pricing import check_delta
@@ -36,13 +33,11 @@ from langchain_dpicl.common.prompts import (
     NONE_OF_THESE,
     SENTENCE_INSTRUCTIONS,
 )
-from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.demo import (
     DemoQuestion,
     RecordedReader,
     clinic,
     questions,
-    secrets_of,
     visit_note_schema,
     visit_notes,
 )
@@ -55,108 +50,103 @@ from langchain_dpicl.errors import (
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.parsers import VoteOutputParser
-from langchain_dpicl.parsers.ksa_joint import domain_places
 from langchain_dpicl.parsers.reading import declines
 from langchain_dpicl.release.record import Status
 from langchain_dpicl.tabular import GDPTable, TextRows
 
 RIGHT, WRONG, SILENT = "right", "wrong", "no answer"
-VERDICTS = {
-    RIGHT: "right answers to questions about the population",
-    WRONG: "wrong answers to them",
-    SILENT: "no answer to them",
-}
-COLORS = {RIGHT: "green", WRONG: "red"}
-LEAK = "  [bold white on red] a secret, in the clear [/]"
+INTRODUCTION = """\
+langchain-dpicl demo
 
-FACTS = {"epsilon": 3.0, "delta": 1e-5, "queries": 1, "account": "visit-notes"}
-PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
-ASIDE = ("none", "other", "unknown")
-"""Values that are counted and no answer to these questions."""
-FACT_QUESTIONS = {
-    ("side effect", "drug", "on {} report"): ("lisinopril", "metformin", "sertraline"),
-    ("drug", "condition", "with {} take"): ("migraine", "asthma", "depression"),
-    ("trigger", "condition", "with {} name"): ("migraine", "asthma", "hypertension"),
-}
+Records   {records:,} of {people:,} people; one person's records are one unit.
+Model     {model}
+Promise   epsilon {epsilon:g}, delta {delta:g} to each person, over {queries} answers.
+Account   {name!r} has spent {spent} of them.
+Groups    {groups} of {docs_per_group} records; {calls} model calls a question.
+{advice}"""
+STAND_IN = "an offline stand-in, which extracts sentences: no language model."
+UNLISTED = """
+          It lists possible answers only for the subjects of the demo: name them with
+          --labels."""
+LEFT = "Run this again: what was paid for is given again for nothing."
+SPENT = """\
+It pays for nothing more: run this again and nothing is asked. Other questions need
+another promise to the same people, and the two add up: 'dpicl demo --account NAME'
+opens one. 'dpicl ledger show {account}' lists what was spent."""
+FACTS = """
+Facts: paid for once, asked for nothing
 
-
-@dataclass(frozen=True)
-class Task:
-    """Whose records, which questions, and which secrets to look for."""
-
-    name: str
-    documents: list[Document]
-    unit_key: str
-    asked: list[DemoQuestion]
-    secrets: frozenset[str] = frozenset()
-
-    @property
-    def n_units(self) -> int:
-        """Number of units in the corpus."""
-        return len({unit_id_of(document, self.unit_key) for document in self.documents})
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One question, answered both ways.
-
-    A verdict is `RIGHT`, `WRONG` or `SILENT`; None where there is nothing to check by.
-    """
-
-    question: str
-    kind: str
-    ordinary: str
-    private: str
-    status: str
-    reason: str
-    noisy_votes: dict[str, float]
-    epsilon_spent: float
-    is_charged: bool
-    ordinary_verdict: str | None
-    private_verdict: str | None
-    ordinary_leaks: bool
-    private_leaks: bool
-    seconds: float
+{notes} visit notes that a language model wrote, each read once by another one, whose
+replies are recorded. One charge of epsilon {epsilon:g}, delta {delta:g} released
+{documents} documents."""
+ASKED = """
+Nothing was charged for the questions: ask the documents with any model, as often as
+you like. docs/guides/facts.md says how."""
+FACT_QUESTIONS = (
+    "Which side effect do patients on metformin report most?",
+    "Which side effect do patients on sertraline report most?",
+    "Which drug do patients with migraine take most?",
+    "Which drug do patients with depression take most?",
+    "Which trigger do patients with hypertension name most?",
+    "Which trigger do patients with migraine name most?",
+)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the demo; see `dpicl demo --help`."""
-    console = Console(quiet=options.json, highlight=False)
-    task = _task(options)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to ask of whose records, how, and on which account."""
+
+    corpus: str | None = None
+    unit_key: str | None = None
+    question: Sequence[str] = ()
+    patients: int = 2000
+    groups: int = 100
+    docs_per_group: int = 8
+    labels: str | None = None
+    model: str = "offline"
+    embedding: str = "offline"
+    first: int | None = None
+    epsilon: float = 8.0
+    delta: float = 1e-6
+    queries: int = 20
+    ledger: str = "sqlite:///.demo/ledger.db"
+    account: str | None = None
+    json: bool = False
+
+
+def run(options: Options) -> int:
+    """Ask, show both answers to each question, and what was spent; return 0."""
+    show: Callable[[str], None] = _nothing if options.json else print
+    unit_key, documents, asked = _records(options)
     # Whatever can be refused is refused before an account is opened under its terms.
-    parser = VoteOutputParser(
-        labels="draft"
-        if not options.labels
-        else [one.strip() for one in options.labels.split(",")]
-    )
-    plan = _plan(options, task, parser)
+    given = options.labels and [one.strip() for one in options.labels.split(",")]
+    parser = VoteOutputParser(labels=given or "draft")
+    plan = _plan(options, documents, unit_key, parser)
     model, embedding = load_model(options.model), load_embedding(options.embedding)
-    budget = _budget(options, task)
-    answers, stop = list[Answered](), ""
+    budget = _account(options)
+    answers, stop = list[dict[str, Any]](), ""
     if budget.can_afford():
-        _introduce(console, options, task, budget, plan)
-        with console.status(f"Embedding {len(task.documents)} records, twice ..."):
-            groups, store = _embedded(options, task, embedding)
+        show(_introduction(options, documents, unit_key, budget, plan))
+        groups, rag = _chains(options, documents, unit_key, model, embedding)
         chain = DPChain(groups=groups, model=model, parser=parser, budget=budget)
-        rag = _rag(store, model, options.docs_per_group)
-        todo = task.asked[: options.first]
-        for number, asked in enumerate(todo, start=1):
+        secrets = [one.metadata["secret"] for one in documents if not options.corpus]
+        for number, question in enumerate(asked[: options.first], start=1):
+            show(f"\n{number:2}  {question.text}")
             try:
-                with console.status(f"Question {number} of {len(todo)} ..."):
-                    answers.append(_ask(asked, rag, chain, budget, task.secrets))
+                answers.append(_ask(question, rag, chain, secrets))
             except BudgetExhaustedError as error:
                 stop = str(error)
                 break
-            _show(console, answers[-1], number, budget)
+            show(_shown(answers[-1]))
     else:
         closed = not budget.ledger.state(budget.account).is_open
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
-    _conclude(console, budget, answers, stop)
-    facts = None if options.corpus else _facts(console, options, model)
+    show(_conclusion(budget, answers, stop))
+    facts = None if options.corpus else _facts(options.ledger, model, show)
     if options.json:
         report = {
-            "answers": [asdict(answer) for answer in answers],
+            "answers": answers,
             "account": budget.public_state(),
             "stopped": stop or None,
             "facts": facts,
@@ -165,19 +155,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _nothing(_text: str) -> None:
+    """Show nothing, where a program reads the output."""
+
+
 # ---- what is asked of what -----------------------------------------------------------
 
 
-def _task(options: argparse.Namespace) -> Task:
+def _records(options: Options) -> tuple[str, list[Document], list[DemoQuestion]]:
+    """Return the name of the units, the records and the questions."""
     if not options.corpus:
         if options.question or options.unit_key:
             raise InvalidParameterError(
                 "--question and --unit-key go with --corpus FILE.jsonl."
             )
-        documents = clinic(options.patients)
-        asked, secrets = questions(options.patients), frozenset(secrets_of(documents))
-        name = f"clinic-{options.patients}"
-        return Task(name, documents, "patient_id", asked, secrets)
+        return "patient_id", clinic(options.patients), questions(options.patients)
     if not options.unit_key or not options.question:
         raise InvalidParameterError(
             "--corpus needs --unit-key FIELD, the field that says whose record each "
@@ -186,18 +178,18 @@ def _task(options: argparse.Namespace) -> Task:
     if not all(map(is_encodable, options.question)):
         raise InvalidParameterError("--question must be a text in UTF-8.")
     documents = read_corpus(options.corpus, unit_key=options.unit_key)
-    asked = [DemoQuestion(text, "population", ()) for text in options.question]
-    return Task(Path(options.corpus).stem, documents, options.unit_key, asked)
+    asked = [DemoQuestion(text, "population") for text in options.question]
+    return options.unit_key, documents, asked
 
 
 def _plan(
-    options: argparse.Namespace, task: Task, parser: VoteOutputParser
+    options: Options, documents: list[Document], unit_key: str, parser: VoteOutputParser
 ) -> Forecast:
     """Return what the plan can do, or refuse one that can't do anything."""
     for name in ("first", "docs_per_group"):
         if (number := getattr(options, name)) is not None:
             parameters.count(number, name)
-    if options.groups > (n_units := task.n_units):
+    if options.groups > (n_units := _people(documents, unit_key)):
         raise UnitError(
             f"{options.groups} groups need at least as many units, and the corpus has "
             f"{n_units}: give --groups less."
@@ -221,34 +213,43 @@ def _plan(
     return plan
 
 
-def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
-    path = sqlite_path(options.ledger)
-    if path is not None:
+def _people(documents: list[Document], unit_key: str) -> int:
+    return len({unit_id_of(document, unit_key) for document in documents})
+
+
+def _account(options: Options) -> PrivacyBudgetHandler:
+    if path := sqlite_path(options.ledger):
         path.parent.mkdir(parents=True, exist_ok=True)
+    corpus = options.corpus
+    name = Path(corpus).stem if corpus else f"clinic-{options.patients}"
     return PrivacyBudgetHandler(
         epsilon=options.epsilon,
         delta=options.delta,
         queries=options.queries,
         ledger=options.ledger,
-        account=options.account or task.name,
+        account=options.account or name,
         # Made-up patients are public; how many people a file holds is not.
-        people_at_most=None if options.corpus else options.patients,
+        people_at_most=None if corpus else options.patients,
     )
 
 
-def _embedded(
-    options: argparse.Namespace, task: Task, embedding: Any
-) -> tuple[RetrievedGroups, InMemoryVectorStore]:
-    """Embed the records for the private chain, and for the ordinary one."""
+def _chains(
+    options: Options,
+    documents: list[Document],
+    unit_key: str,
+    model: Any,
+    embedding: Any,
+) -> tuple[RetrievedGroups, Runnable[str, str]]:
+    """Return groups for the private chain, and the RAG chain that everybody writes."""
     try:
         groups = RetrievedGroups.from_documents(
-            task.documents,
+            documents,
             embedding,
-            unit_key=task.unit_key,
+            unit_key=unit_key,
             n_groups=options.groups,
             docs_per_group=options.docs_per_group,
         )
-        return groups, InMemoryVectorStore.from_documents(task.documents, embedding)
+        store = InMemoryVectorStore.from_documents(documents, embedding)
     except DPError:
         raise
     except Exception as error:  # noqa: BLE001 - a provider raises what it likes
@@ -256,182 +257,145 @@ def _embedded(
             f"--embedding {options.embedding} failed ({type(error).__name__}). Does "
             "its server answer, and does it have this model?"
         ) from None
+    retriever = store.as_retriever(search_kwargs={"k": options.docs_per_group})
+    prompt = GROUP_PROMPT.partial(format_instructions=SENTENCE_INSTRUCTIONS)
+    return groups, _rag(retriever, prompt, model)
 
 
-def _rag(store: InMemoryVectorStore, model: Any, k: int) -> Runnable[str, str]:
-    """Return the RAG chain that everybody writes: the comparison, not private."""
-    rag: Runnable[str, str] = (
-        {
-            "context": store.as_retriever(search_kwargs={"k": k}) | _joined,
-            "question": RunnablePassthrough(),
-        }
-        | GROUP_PROMPT.partial(format_instructions=SENTENCE_INSTRUCTIONS)
-        | model
-        | StrOutputParser()
-    )
+def _rag(retriever: BaseRetriever, prompt: Any, model: Any) -> Runnable[str, str]:
+    context = retriever | _joined
+    given: Any = {"context": context, "question": RunnablePassthrough()}
+    rag: Runnable[str, str] = given | prompt | model | StrOutputParser()
     return rag
 
 
 def _joined(documents: list[Document]) -> str:
-    return DOCUMENT_SEPARATOR.join(one.page_content for one in documents)
+    return DOCUMENT_SEPARATOR.join(document.page_content for document in documents)
 
 
 def _ask(
-    asked: DemoQuestion,
-    ordinary: Runnable[str, str],
-    chain: DPChain,
-    budget: PrivacyBudgetHandler,
-    secrets: frozenset[str],
-) -> Answered:
-    start = time.perf_counter()
+    asked: DemoQuestion, rag: Runnable[str, str], chain: DPChain, secrets: Sequence[str]
+) -> dict[str, Any]:
+    """Return both answers to a question, and what is to be said of them."""
     message = chain.invoke(asked.text)
-    seconds = time.perf_counter() - start
-    plain, private = ordinary.invoke(asked.text), str(message.text)
+    ordinary, private = rag.invoke(asked.text), str(message.text)
     record = message.response_metadata["privacy"]
     details = record["details"]
     votes = dict(details.get("noisy_votes", {}))
     if votes:
         votes[NONE_OF_THESE] = details["noisy_none"]
-    is_refusal = record["status"] == Status.ABSTAINED.value
-    return Answered(
-        question=asked.text,
-        kind=asked.kind,
-        ordinary=plain,
-        private=private,
-        status=record["status"],
-        reason=details.get("reason", ""),
-        noisy_votes=votes,
-        epsilon_spent=budget.spent().epsilon,
-        is_charged=record["charge"] is not None,
-        ordinary_verdict=_verdict(asked, plain),
-        private_verdict=_verdict(asked, "" if is_refusal else private),
-        ordinary_leaks=any(secret in plain for secret in secrets),
-        private_leaks=any(secret in private for secret in secrets),
-        seconds=seconds,
-    )
+    is_refusal = record["status"] == "abstained"
+    return {
+        "question": asked.text,
+        "kind": asked.kind,
+        "ordinary": ordinary,
+        "private": private,
+        "status": record["status"],
+        "reason": details.get("reason", ""),
+        "noisy_votes": votes,
+        "epsilon_spent": record["account"]["epsilon_spent"],
+        "is_charged": record["charge"] is not None,
+        "ordinary_verdict": _verdict(asked, ordinary),
+        "private_verdict": _verdict(asked, "" if is_refusal else private),
+        "ordinary_leaks": any(secret in ordinary for secret in secrets),
+        "private_leaks": any(secret in private for secret in secrets),
+    }
 
 
-def _verdict(asked: DemoQuestion, said: str) -> str | None:
+def _verdict(asked: DemoQuestion, text: str) -> str | None:
+    """Return right, wrong or no answer; None where there is nothing to check by."""
     if asked.kind != "population" or not asked.keywords:
         return None
-    if asked.answered_by(said):
+    if asked.answered_by(text):
         return RIGHT
-    return WRONG if said and not declines(said) else SILENT
+    return WRONG if text and not declines(text) else SILENT
 
 
 # ---- what is shown -------------------------------------------------------------------
 
 
-def _introduce(
-    console: Console,
-    options: argparse.Namespace,
-    task: Task,
+def _introduction(
+    options: Options,
+    documents: list[Document],
+    unit_key: str,
     budget: PrivacyBudgetHandler,
     plan: Forecast,
-) -> None:
-    """Say what is asked of which records, and what was promised of them."""
-    model = options.model
-    if model == "offline":
-        model = "the offline stand-in, not a language model"
-        if options.corpus and not options.labels:
-            model += (
-                "; it lists possible answers only for the subjects of the demo: name "
-                "them with --labels"
-            )
-    console.rule("[bold]langchain-dpicl demo")
-    console.print(
-        f"[bold]Records[/]  {len(task.documents)} of {task.n_units} units (one unit: "
-        f"all records with the same {task.unit_key!r})\n"
-        f"[bold]Model[/]    {model}\n"
-        f"[bold]Promise[/]  epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-        f"unit, for {budget.queries} answers in all; account {budget.account!r} has "
-        f"spent {budget.spent().queries} of them\n"
-        f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
-        f"records, {plan.calls_per_query} model calls a question, at most one more. "
-        f"{plan.advice()}\n"
-    )
+) -> str:
+    """Return what is asked of which records, and what is promised of them."""
+    model = STAND_IN if options.model == "offline" else options.model
+    if model == STAND_IN and options.corpus and not options.labels:
+        model += UNLISTED
+    told: dict[str, Any] = {
+        **vars(options),
+        "model": model,
+        "records": len(documents),
+        "people": _people(documents, unit_key),
+        "name": budget.account,
+        "spent": budget.spent().queries,
+        "calls": plan.calls_per_query,
+        "advice": indent(fill(plan.advice(), 78), " " * 10),
+    }
+    return INTRODUCTION.format_map(told)
 
 
-def _show(
-    console: Console, answer: Answered, number: int, budget: PrivacyBudgetHandler
-) -> None:
-    """Show one question with both answers, and what was spent."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(min_width=9, style="bold")
-    table.add_column(overflow="fold")
-    table.add_row(f"{number}", f"[bold]{escape(answer.question)}[/]")
-    for way, said, leaks, verdict in (
-        ("ordinary", answer.ordinary, answer.ordinary_leaks, answer.ordinary_verdict),
-        ("private", answer.private, answer.private_leaks, answer.private_verdict),
-    ):
-        table.add_row(way, escape(said) + LEAK * leaks + _marked(verdict))
-    if answer.noisy_votes:
-        votes = [f"{label} {round(n)}" for label, n in answer.noisy_votes.items()]
-        table.add_row("options", f"[dim]{escape(', '.join(votes))} (noisy votes)[/]")
-    told = [answer.status + f": {answer.reason}" * bool(answer.reason)]
-    told += [] if answer.is_charged else ["nothing is charged"]
-    told += [f"epsilon so far {answer.epsilon_spent:.2f} of {budget.epsilon:g}"]
-    table.add_row("", f"[dim]{'; '.join(told)}; {answer.seconds:.1f} s[/]")
-    console.print(table)
-    console.print()
+def _shown(answer: dict[str, Any]) -> str:
+    """Return both answers to a question, the votes, and what was spent."""
+    lines = []
+    for way in ("ordinary", "private"):
+        verdict, leaks = answer[f"{way}_verdict"], answer[f"{way}_leaks"]
+        mark = "   <-- a secret!" if leaks else f"   ({verdict})" if verdict else ""
+        lines.append(f"{way:8}  {answer[way]}{mark}")
+    if votes := answer["noisy_votes"]:
+        first = sorted(votes.items(), key=lambda vote: -vote[1])[:4]
+        told = ", ".join(f"{label} {round(count)}" for label, count in first)
+        lines.append(f"votes     {told}, ... (noisy)")
+    free = "" if answer["is_charged"] else ", nothing is charged"
+    spent = f"epsilon so far {answer['epsilon_spent']:.2f}"
+    lines.append(f"account   {answer['status']}{free}; {spent}")
+    return indent("\n".join(lines), "    ")
 
 
-def _marked(verdict: str | None) -> str:
-    return f"  [{COLORS.get(verdict, 'yellow')}]({verdict})[/]" if verdict else ""
-
-
-def _conclude(
-    console: Console,
-    budget: PrivacyBudgetHandler,
-    answers: list[Answered],
-    stop: str,
-) -> None:
-    """Sum up the answers, and say what the account still pays for."""
-    if answers:
-        console.print(_summary(answers))
+def _conclusion(
+    budget: PrivacyBudgetHandler, answers: list[dict[str, Any]], stop: str
+) -> str:
+    """Return the sums of the answers, and what the account still pays for."""
+    checked = [one for one in answers if one["private_verdict"]]
+    people = [one for one in answers if one["kind"] == "person"]
+    lines = []
+    if checked:
+        lines.append(f"\n{'':21}  ordinary   private")
+        kinds = (RIGHT, WRONG, SILENT)
+        lines += [_sums(kind, checked, "verdict", kind) for kind in kinds]
+    if people:
+        lines.append(_sums("secrets given away", people, "leaks", wanted=True))
     if stop:
-        console.print(f"\n[bold yellow]Stopped.[/] {escape(stop)}")
+        lines.append(f"\nStopped. {stop}")
     spent = budget.spent()
-    console.print(
-        f"\nAccount {budget.account!r} in {budget.ledger!r}: epsilon "
-        f"{spent.epsilon:.2f} of {budget.epsilon:g} spent on {spent.queries} of "
-        f"{budget.queries} answers."
+    lines.append(
+        f"\nAccount {budget.account!r} has spent epsilon {spent.epsilon:.2f} of "
+        f"{budget.epsilon:g} on {spent.queries} of {budget.queries} answers."
     )
-    if budget.can_afford():
-        console.print("Run this again: what was paid for is given again for nothing.")
-        return
-    console.print(
-        "It pays for nothing more: run this again and nothing is asked. Other "
-        "questions need another promise to the same people, and the two add up: "
-        "'dpicl demo --account NAME' opens one. 'dpicl ledger show "
-        f"{budget.account}' lists what was spent."
+    can_go_on = budget.can_afford()
+    lines.append(LEFT if can_go_on else SPENT.format(account=budget.account))
+    return "\n".join(lines)
+
+
+def _sums(name: str, answers: list[dict[str, Any]], key: str, wanted: object) -> str:
+    counts = (
+        sum(one[f"{way}_{key}"] == wanted for one in answers)
+        for way in ("ordinary", "private")
     )
-
-
-def _summary(answers: list[Answered]) -> Table:
-    table = Table("", "ordinary", "private")
-    table.columns[1].justify = table.columns[2].justify = "right"
-
-    def add(row: str, pairs: list[tuple[bool, bool]]) -> None:
-        ordinary, private = (sum(column) for column in zip(*pairs, strict=True))
-        table.add_row(row, f"{ordinary} of {len(pairs)}", f"{private} of {len(pairs)}")
-
-    checked = [a for a in answers if a.private_verdict is not None]
-    for verdict, row in VERDICTS.items() if checked else ():
-        told = [(a.ordinary_verdict, a.private_verdict) for a in checked]
-        add(row, [(one == verdict, other == verdict) for one, other in told])
-    if people := [a for a in answers if a.kind == "person"]:
-        leaks = [(a.ordinary_leaks, a.private_leaks) for a in people]
-        add("secrets given away, asked about one person", leaks)
-    return table
+    return f"{name:21}" + "".join(f"{f'{n} of {len(answers)}':>10}" for n in counts)
 
 
 # ---- facts that are paid for once ----------------------------------------------------
 
 
-def _facts(console: Console, options: argparse.Namespace, model: Any) -> dict[str, Any]:
+def _facts(ledger: str, model: Any, show: Callable[..., None]) -> dict[str, Any]:
     """Release facts of the visit notes, once, and ask them; return a report."""
-    budget = PrivacyBudgetHandler(ledger=options.ledger, **FACTS)  # type: ignore[arg-type]  # its terms
+    budget = PrivacyBudgetHandler(
+        epsilon=3.0, delta=1e-5, queries=1, ledger=ledger, account="visit-notes"
+    )
     rows = TextRows(
         visit_notes(),
         visit_note_schema(),
@@ -439,50 +403,21 @@ def _facts(console: Console, options: argparse.Namespace, model: Any) -> dict[st
         unit_key="patient_id",
         progress=False,
     )
-    table = GDPTable(rows, rows.schema, measure=PAIRS, budget=budget, progress=False)
+    pairs = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
+    table = GDPTable(rows, rows.schema, measure=pairs, budget=budget, progress=False)
     corpus = table.release(resume=True).documents(
         people="patients",
         phrases={"drug": "on {value}", "condition": "with {value}"},
-        untold=ASIDE,
+        untold=("none", "other", "unknown"),
     )
-    console.rule("[bold]Facts: paid for once, asked for nothing")
-    console.print(
-        f"{len(visit_notes())} visit notes that a language model wrote, each read once "
-        "by another one, whose replies are recorded. One charge of epsilon "
-        f"{budget.epsilon:g}, delta {budget.delta:g} released {len(corpus)} documents."
-    )
-    asking: Runnable[str, str] = (
-        {
-            "context": corpus.as_retriever(k=2) | _joined,
-            "question": RunnablePassthrough(),
-        }
-        | FACTS_PROMPT
-        | model
-        | answer_of
-    )
-    answers, shown = list[dict[str, str]](), Table("", "answer from released facts", "")
-    for (of, by, how), values in FACT_QUESTIONS.items():
-        for value in values:
-            question = f"Which {of} do patients {how.format(value)} most?"
-            said = asking.invoke(question).strip()
-            counts = Counter(row[of] for row in rows if row[by] == value)
-            verdict = _fact_verdict(said, [v for v, _ in counts.most_common()])
-            told = {"question": question, "answer": said, "verdict": verdict}
-            answers.append(told)
-            shown.add_row(escape(question), escape(said), _marked(verdict))
-    console.print(shown)
-    console.print(
-        "Nothing was charged for the questions: ask the documents with any model, as "
-        "often as you like. docs/guides/facts.md says how."
-    )
+    terms = {"epsilon": budget.epsilon, "delta": budget.delta}
+    show(FACTS.format(notes=len(visit_notes()), documents=len(corpus), **terms))
+    rag = _rag(corpus.as_retriever(k=2), FACTS_PROMPT, model)
+    answers = []
+    for question in FACT_QUESTIONS:
+        answer = rag.invoke(question).strip()
+        answers.append({"question": question, "answer": answer})
+        show(f"\n    {question}\n{indent(fill(answer, 84), ' ' * 4)}")
+    show(ASKED)
     state = budget.public_state()
     return {"account": state, "answers": answers, "documents": len(corpus)}
-
-
-def _fact_verdict(said: str, ranked: list[str]) -> str:
-    if "too close" in said or "too small" in said:
-        return "too close to tell"
-    if declines(said):
-        return SILENT
-    names = [name for name in ranked if name not in ASIDE]
-    return RIGHT if 0 in domain_places([said], names)[0] else WRONG

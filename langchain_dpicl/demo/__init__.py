@@ -1,29 +1,22 @@
-"""A generated clinic to try the library on: notes with planted secrets, and questions.
+"""Invented patients to try the library on: a generated clinic, and written notes.
 
-Everybody in it is invented. The corpus is the same for the same arguments in every
-process and release, so that answers, and leaks, can be checked by machine.
-
-`visit_notes` are others, as a language model wrote them, with recorded readings.
+The clinic's notes have planted secrets, and questions come with it. It is the same for
+the same arguments in every process, so that answers, and leaks, can be checked by
+machine. The visit notes were written by a language model and read by one.
 """
 
-from langchain_dpicl.demo.corpus import Patient, clinic, patients, secrets_of
-from langchain_dpicl.demo.questions import DemoQuestion, questions
-from langchain_dpicl.demo.visit_notes import (
+from langchain_dpicl.demo.clinic import DemoQuestion, clinic, questions
+from langchain_dpicl.demo.notes import (
     RecordedReader,
-    visit_note_facts,
     visit_note_schema,
     visit_notes,
 )
 
 __all__ = [
     "DemoQuestion",
-    "Patient",
     "RecordedReader",
     "clinic",
-    "patients",
     "questions",
-    "secrets_of",
-    "visit_note_facts",
     "visit_note_schema",
     "visit_notes",
 ]
