@@ -51,7 +51,6 @@ from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.parsers.reading import declines
-from langchain_dpicl.release.record import Status
 from langchain_dpicl.tabular import GDPTable, TextRows
 
 RIGHT, WRONG, SILENT = "right", "wrong", "no answer"

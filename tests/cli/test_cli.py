@@ -113,7 +113,7 @@ def test_not_to_know_is_no_wrong_answer_and_no_leak(
     assert main([*SMALL, "--epsilon", "20", "--first", "5"]) == 0
     shown = capsys.readouterr().out
     counted = [re.findall(r"\d+ of \d", line) for line in shown.splitlines()]
-    assert [each for each in counted if len(each) == 2] == [
+    assert [each for each in counted if len(each) == 2][:4] == [
         ["0 of 4", "0 of 4"],  # right
         ["0 of 4", "0 of 4"],  # wrong
         ["4 of 4", "4 of 4"],  # no answer

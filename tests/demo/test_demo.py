@@ -107,6 +107,10 @@ MEANT = {
     "isolation": "loneliness",
     "not mentioned": "unknown",
 }
+SENTENCES = (
+    "Most frequent of on with is whose patients about then or too close small to "
+    "another rare be named tell the are counts"
+)
 PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
 
 
@@ -173,10 +177,8 @@ def test_what_was_read_is_right_or_unknown() -> None:
 
 def test_what_the_documents_state_is_true_and_no_word_of_a_note_leaves() -> None:
     stated = []
-    ours = (
-        "Most frequent of on with is patients about then or too close small to counts"
-    )
-    public = f"{ours} another rare be named tell the are {json.dumps(read()[0].schema.describe())}"
+    schema = json.dumps(read()[0].schema.describe())
+    public = f"{SENTENCES} {schema}"
     known = set(re.findall(r"[a-z]+", public.lower()))
     for seed in range(10):
         for document in documents(3, seed):
@@ -190,7 +192,9 @@ def test_what_the_documents_state_is_true_and_no_word_of_a_note_leaves() -> None
             for name, count, margin in re.findall(
                 r"([^(]+) \(about (\d+) ± (\d+)", text
             ):
-                true = max(counts[v] for v in counts if name.strip().endswith(v))
+                true = max(
+                    (counts[v] for v in counts if name.strip().endswith(v)), default=0
+                )
                 stated.append(abs(true - int(count)) <= int(margin))
     assert len(stated) > 100
     assert sum(stated) >= 0.95 * len(stated)
