@@ -111,6 +111,16 @@ def test_troubleshooting_names_every_error_finding_and_reason() -> None:
         assert f'"{reason}"' in source or f"'{reason}'" in source
 
 
+def test_every_file_that_a_reviewer_is_sent_to_is_there() -> None:
+    reviewers = (ROOT / "docs" / "reviewers").glob("*.md")
+    pages = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md")]
+    text = "".join(page.read_text() for page in (*pages, *reviewers))
+    named = set(re.findall(r"`([\w/]+/(?:\w+\.\w+)?)`", text))
+    homes = (ROOT, ROOT / "langchain_dpicl")
+    assert len(named) > 30
+    assert [name for name in named if not any((h / name).exists() for h in homes)] == []
+
+
 def test_the_guarantee_names_every_promise_once() -> None:
     page = (ROOT / "docs" / "reviewers" / "guarantee.md").read_text()
     shown = re.findall(r"`([a-z0-9-]+)`", page.partition("\n| of | promises |")[2])
