@@ -98,7 +98,7 @@ def next_token(name: str | None, texts: Sequence[str]) -> few_shot.NextTokenMode
         return few_shot.TransformersNextToken(*(k.from_pretrained(path) for k in kinds))
     model, _, url = name.partition("@")
     tokenizer = AutoTokenizer.from_pretrained(model)
-    llm = OpenAI(model=model, base_url=url)
+    llm = OpenAI(model=model, base_url=url, batch_size=80)
     return few_shot.OpenAICompatibleNextToken(llm, tokenizer)
 
 
@@ -131,9 +131,7 @@ def voted(
         Document(one["text"], metadata={"id": n, "label": one["label"]})
         for n, one in enumerate(records)
     ]
-    rate = SampledGroups.rate_for(
-        len(records), n_groups=GROUPS, records_per_group=SHOTS
-    )
+    rate = SampledGroups.rate_for(len(records), n_groups=GROUPS, people_per_group=SHOTS)
     chain = DPChain(
         groups=SampledGroups.from_documents(
             documents, unit_key="id", n_groups=GROUPS, sampling_rate=rate

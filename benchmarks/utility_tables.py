@@ -147,7 +147,7 @@ def groups_of(people: People) -> SampledGroups:
     count = len(people.documents)
     n_groups = N_GROUPS[people.name]
     rate = SampledGroups.rate_for(
-        count, n_groups=n_groups, records_per_group=min(ROWS_EACH, count // n_groups)
+        count, n_groups=n_groups, people_per_group=min(ROWS_EACH, count // n_groups)
     )
     return SampledGroups.from_documents(
         people.documents,

@@ -8,9 +8,10 @@ other, by its own code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.units import canonical_unit_id
@@ -18,8 +19,7 @@ from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups
 from langchain_dpicl.groups.base import HoldsRecords
 from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
-from langchain_dpicl.groups.ingest import Rows, embed_documents, take_documents
-from langchain_dpicl.groups.records import Records
+from langchain_dpicl.groups.records import Rows, embed_documents, read_documents
 from langchain_dpicl.groups.sampling import poisson_sample
 from langchain_dpicl.mechanisms.random import current
 
@@ -76,11 +76,8 @@ class Worlds:
         self, index: ShardIndex, question: PreparedQuestion
     ) -> list[list[Document]]:
         """Draw the slots for a question from a corpus, by the source's own code."""
-        own, kind = self._source, type(self._source)
-        terms = own._terms.model_copy(update={"sampling_rate": 1.0})  # noqa: SLF001  # a fork
-        records = Records(terms, own._embedding, index)  # noqa: SLF001
-        fork: GroupSource = kind(terms, records, own._random, own._only)  # noqa: SLF001
-        return fork.draw_prepared(replace(question, terms=terms))
+        fork: RetrievedGroups = self._source.over(index)
+        return fork.draw_prepared(question)
 
     def _each(self) -> Iterator[tuple[Canary, ShardIndex, bool]]:
         for canary in self.canaries:
@@ -89,7 +86,7 @@ class Worlds:
                 self._others[name] = (
                     self._index.without(name)
                     if rows is None
-                    else self._index.with_documents(*rows)
+                    else self._index.with_rows(rows)
                 )
             yield canary, self._others[name], rows is None
 
@@ -100,13 +97,11 @@ class Worlds:
 
         def others() -> Iterator[tuple[Canary, ShardIndex, bool]]:
             for canary in self.canaries:
-                rows = canary.rows or self._index.part({canary.name}).rows()
+                rows = canary.rows or self._index.rows_of(canary.name)
                 is_in = canary.name in sample
                 yield (
                     canary,
-                    index.without(canary.name)
-                    if is_in
-                    else index.with_documents(*rows),
+                    index.without(canary.name) if is_in else index.with_rows(rows),
                     is_in,
                 )
 
@@ -155,7 +150,7 @@ def chosen(source: GroupSource, canaries: Canaries) -> list[Canary]:
 
 def _known(index: ShardIndex, unit_id: str | int) -> str:
     name = canonical_unit_id(unit_id)
-    if name is None or not index.documents_of(name):
+    if name is None or not index.rows_of(name).unit_ids:
         raise UnitError(
             "A canary is not in the corpus. Give ids of the corpus, or made-up records."
         )
@@ -165,16 +160,13 @@ def _known(index: ShardIndex, unit_id: str | int) -> str:
 def _made_up(
     source: GroupSource, index: ShardIndex, documents: Sequence[Document]
 ) -> list[Canary]:
-    taken, unit_ids = take_documents(documents, source.unit_key)
-    if any(index.documents_of(unit_id) for unit_id in unit_ids):
+    lines, unit_ids = read_documents(documents, source.unit_key)
+    if any(index.rows_of(unit_id).unit_ids for unit_id in unit_ids):
         raise UnitError(
             "A made-up canary has the id of a person of the corpus: give it another."
         )
-    vectors = embed_documents(source._embedding, taken, unit_ids)  # type: ignore[attr-defined]  # noqa: SLF001  # our own
+    rows = embed_documents(source._embedding, lines, unit_ids)  # type: ignore[attr-defined]  # noqa: SLF001  # our own
     places: dict[str, list[int]] = {}
     for place, name in enumerate(unit_ids):
         places.setdefault(name, []).append(place)
-    return [
-        Canary(name, (vectors[own], [taken[i] for i in own], [name] * len(own)))
-        for name, own in places.items()
-    ]
+    return [Canary(name, rows.take(np.array(own))) for name, own in places.items()]

@@ -22,7 +22,11 @@ per-unit accounts need: eligibility depends on the unit's own documents
 from __future__ import annotations
 
 from langchain_dpicl.common.units import Collect
-from langchain_dpicl.groups.base import GroupSource, charging_units
+from langchain_dpicl.groups.base import (
+    GroupSource,
+    RetrievalOptions,
+    charging_units,
+)
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.units import shard_of, shards_of
@@ -30,6 +34,7 @@ from langchain_dpicl.groups.units import shard_of, shards_of
 __all__ = [
     "Collect",
     "GroupSource",
+    "RetrievalOptions",
     "RetrievedGroups",
     "SampledGroups",
     "charging_units",

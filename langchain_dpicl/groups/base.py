@@ -1,20 +1,24 @@
-"""What every group source offers to the chain."""
+"""What every group source offers to the chain, and the terms of this package's own."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, NoReturn, TypedDict
 
 from langchain_core.documents import Document
-from typing_extensions import Self
+from pydantic import BeforeValidator, Field
+from typing_extensions import Required, Self
 
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import Collect, Relation
-from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.filtering import RecordFilter, narrowed
-from langchain_dpicl.groups.terms import RetrievalTerms, Terms, describe_source
 from langchain_dpicl.mechanisms.random import SecureRandom, current
-from langchain_dpicl.public import Frozen
+from langchain_dpicl.public import Frozen, Public
+
+_LEAST_RATE = 1e-6
 
 
 class HoldsRecords:
@@ -101,10 +105,7 @@ class GroupSource(HoldsRecords, ABC):
 
     @abstractmethod
     def prepare(self, question: str) -> Any:
-        """Do the public half of a draw; see the class docstring.
-
-        Returns:
-            What `draw_prepared` needs; it depends on the question alone.
+        """Do the public half of a draw; return what `draw_prepared` needs.
 
         Raises:
             InvalidParameterError: If the question or its embedding cannot be used.
@@ -130,6 +131,9 @@ class GroupSource(HoldsRecords, ABC):
         **values: Any,  # noqa: ARG002
     ) -> GroupSource:
         """Return these groups for only the records that match a filter.
+
+        Both share the records: what is added, deleted or saved through one of them is
+        so for both, whether it matches or not.
 
         Args:
             filter: For each metadata key the value that matches, or a list of them:
@@ -165,11 +169,131 @@ class GroupSource(HoldsRecords, ABC):
         return f"{type(self).__name__}({terms})"
 
 
+def _checked(check: Callable[[Any], Any]) -> Any:
+    """Return a validator that leaves None to the field's type."""
+    return BeforeValidator(lambda value: None if value is None else check(value))
+
+
+def _count(name: str) -> Any:
+    return _checked(partial(parameters.count, name=name))
+
+
+def _rate(value: Any) -> float:
+    rate = parameters.sampling_rate(value)
+    if rate < _LEAST_RATE:
+        raise InvalidParameterError(f"sampling_rate must be at least {_LEAST_RATE:g}.")
+    return rate
+
+
+class Terms(Public):
+    """The public parameters of this package's sources."""
+
+    unit_key: Annotated[str, Field(min_length=1)]
+    """The metadata key that holds the unit id."""
+
+    n_groups: Annotated[int, _count("n_groups")]
+    """Public slot count: the number of model calls to pad to."""
+
+    sampling_rate: Annotated[float, BeforeValidator(parameters.sampling_rate)] = 1.0
+    """Probability with which each unit is in a draw; 1: everybody is."""
+
+    @property
+    def retrieval(self) -> str:
+        """How the units of a slot are found, for the record."""
+        return "poisson"
+
+    @property
+    def relation(self) -> Relation:
+        """How one unit more or less changes the slots.
+
+        Privacy:
+            *Retrieved.* The unit's documents sit in one shard, and a shard's slot is a
+            function of that shard alone: `REPLACE`. Of the units in a sample it holds
+            whatever the coins; see `groups.sampling`.
+
+            *Sampled.* Fix the coin and the slot number of every unit; they are
+            independent of each other and of all documents. Then a sampled unit's
+            documents are in one slot, and that slot changes: `REPLACE`.
+        """
+        return Relation.REPLACE
+
+
+class RetrievalOptions(TypedDict, total=False):
+    """What groups that retrieve are given by name; all of it is public."""
+
+    unit_key: Required[str]
+    """The metadata key, or the column, that holds the unit id."""
+
+    n_groups: Required[int]
+    """Slot count: number of shards, and of model calls."""
+
+    docs_per_group: int
+    """Most documents in one slot; 8 by default."""
+
+    score_threshold: float | None
+    """Least cosine, from -1 to 1, of a document that counts; None: no threshold."""
+
+    sampling_rate: float
+    """Probability with which a unit is searched at all; 1 by default.
+
+    Who is in the sample is secret, and drawn afresh for each question. Below 1 an
+    answer costs less; `RetrievedGroups.rate_for` computes a rate.
+    """
+
+
+class RetrievalTerms(Terms):
+    """`RetrievalOptions`, checked."""
+
+    docs_per_group: Annotated[int, _count("docs_per_group")] = 8
+
+    score_threshold: Annotated[
+        Annotated[float, Field(ge=-1, le=1)] | None,
+        _checked(partial(parameters.finite, "score_threshold")),
+    ] = None
+
+    sampling_rate: Annotated[float, BeforeValidator(_rate)] = 1.0
+
+    @classmethod
+    def of(cls, options: RetrievalOptions) -> Self:
+        """Return the terms, or refuse them; an unknown name is in the message."""
+        if unknown := sorted(set(options).difference(cls.model_fields)):
+            raise InvalidParameterError(
+                f"There is no argument {unknown[0]!r}; see RetrievalOptions."
+            )
+        return cls(**options)
+
+    @property
+    def retrieval(self) -> str:
+        """How the units of a slot are found, for the record."""
+        return "shard" if self.score_threshold is None else "threshold"
+
+
+class SamplingTerms(Terms):
+    """Public parameters of `SampledGroups`."""
+
+    docs_per_unit: Annotated[int | None, _count("docs_per_unit")] = None
+    """Most documents of one unit in a draw; None: all of them."""
+
+
+def check_enough_units(n_units: int, n_groups: int) -> None:
+    """Refuse a corpus that is empty or has fewer units than groups, with a `UnitError`.
+
+    The number of units is private and is not in the message.
+    """
+    if n_units == 0:
+        raise UnitError("There are no documents to answer from.")
+    if n_groups > n_units:
+        raise UnitError(
+            f"There are fewer units than n_groups={n_groups}: some groups could never "
+            "hold anybody. Ask for fewer groups or bring more units."
+        )
+
+
 class TermedSource(Frozen, GroupSource):
     """A source whose public properties follow from its terms.
 
-    A subclass sets `_terms`, `_random` and `_only` when it is made. It embeds the
-    question in `prepare`; in `draw_prepared` it lists the eligible units where they pay
+    A subclass sets `_terms` and `_random` when it is made. It embeds the question in
+    `prepare`; in `draw_prepared` it lists the eligible units where they pay
     (`collect`), samples those who paid, and searches the records of these units alone.
 
     Privacy:
@@ -193,6 +317,22 @@ class TermedSource(Frozen, GroupSource):
     _terms: Terms
     _random: SecureRandom | None
     _only: RecordFilter | None = None
+
+    @staticmethod
+    def rate_for(people: float, n_groups: int, people_per_group: float = 2) -> float:
+        """Return the sampling rate at which groups hold so many people on average.
+
+        It is n_groups * people_per_group / people, and 1 at most. It is published:
+        `people` must be *public*, such as a guess of how many have something to say on
+        a question, not a count. With one a group, every third group is empty by chance.
+
+        Example:
+            >>> TermedSource.rate_for(1600, n_groups=100)
+            0.125
+        """
+        groups = parameters.count(n_groups, "n_groups")
+        size = parameters.positive("people_per_group", people_per_group)
+        return min(1.0, groups * size / parameters.positive("people", people))
 
     @property
     def _source(self) -> SecureRandom:
@@ -222,17 +362,31 @@ class TermedSource(Frozen, GroupSource):
     @property
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
+        is_seeded = self._source.is_seeded
         public = {
-            **self._terms.description(),
-            "random": describe_source(self._source),
+            "source": type(self).__name__,
+            "retrieval": self._terms.retrieval,
+            **self._terms.model_dump(),
+            "relation": self.relation.value,
+            "random": "NOT SECURE, for tests only" if is_seeded else "operating system",
         }
         if self._only is not None:
             public["filter"] = self._only.description()
         return public
 
-    def _narrowed(self, given: Any, **values: Any) -> RecordFilter:
-        """Return these groups' own filter and that of `where` together."""
-        return narrowed(self._only, given, values)
+    def where(
+        self,
+        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002  # what LangChain's stores call it
+        **values: Any,
+    ) -> Self:
+        """Return these groups for only the records that match; see `GroupSource`."""
+        return self._changed(_only=narrowed(self._only, filter, values))
+
+    def _changed(self, **attributes: Any) -> Self:
+        """Return a source over the same records, with some attributes replaced."""
+        same = object.__new__(type(self))
+        vars(same).update(vars(self), **attributes)
+        return same
 
     def _check_charging(self, collect: Collect | None) -> None:
         """Refuse a `collect` where units can't be charged one by one."""
@@ -249,19 +403,6 @@ def charging_units(source: GroupSource) -> bool:
 
     It can where the source is this package's own and retrieves by a public threshold.
     No source of another package can say so of itself: a subclass of ours can't either.
-
-    Example:
-        >>> from langchain_core.documents import Document
-        >>> from langchain_dpicl import SampledGroups
-        >>> charging_units(
-        ...     SampledGroups.from_documents(
-        ...         [Document("a note", metadata={"id": 1})],
-        ...         unit_key="id",
-        ...         n_groups=1,
-        ...         sampling_rate=0.5,
-        ...     )
-        ... )
-        False
 
     Privacy:
         A per-unit account needs four things of a source. Whether a unit is eligible is

@@ -56,9 +56,6 @@ class RecordFilter:
     def of(cls, given: Any) -> RecordFilter:
         """Read a filter: keys of metadata, each with a value or several.
 
-        Raises:
-            InvalidParameterError: If it is no such mapping, or has no key or value.
-
         Example:
             >>> RecordFilter.of({"ward": 3, "country": ["DE", "AT"]}).description()
             {'country': ['AT', 'DE'], 'ward': ['3']}
@@ -77,11 +74,7 @@ class RecordFilter:
         return cls(tuple((key, _values(key, given[key])) for key in sorted(given)))
 
     def also(self, other: RecordFilter) -> RecordFilter:
-        """Return the filter of the records that match both.
-
-        Raises:
-            InvalidParameterError: If the two have a key, and no value of it, in common.
-        """
+        """Return the filter of the records that match both, if any can."""
         both = dict(self.allowed)
         for key, values in other.allowed:
             both[key] = tuple(v for v in both.get(key, values) if v in values)
@@ -93,13 +86,12 @@ class RecordFilter:
         return RecordFilter(tuple(sorted(both.items())))
 
     def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether a record matches, by its metadata alone.
-
-        Example:
-            >>> RecordFilter.of({"ward": 3}).matches({"ward": " 3 ", "unit": 7})
-            True
-        """
+        """Return whether a record matches, by its metadata alone."""
         return all(spelled(metadata.get(key)) in values for key, values in self.allowed)
+
+    def keys(self) -> set[str]:
+        """Return the metadata keys that it looks at."""
+        return {key for key, _ in self.allowed}
 
     def description(self) -> dict[str, list[str]]:
         """Return the filter, ready for JSON: for records and keys of the cache."""
@@ -110,10 +102,8 @@ def narrowed(
     bound: RecordFilter | None, given: Any, values: Mapping[str, Any]
 ) -> RecordFilter:
     """Return the filter of `where(given, **values)`, under the groups' own `bound`."""
-    if isinstance(given, Mapping):
-        given = {**given, **values}
-    elif given is None:
-        given = values
+    if given is None or isinstance(given, Mapping):
+        given = {**(given or {}), **values}
     only = RecordFilter.of(given)
     return only if bound is None else bound.also(only)
 

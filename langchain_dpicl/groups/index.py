@@ -5,8 +5,6 @@ untouched shards, so that a search running in another thread sees the corpus bef
 or after, never in between, and needs no lock. Taking a person out, or putting one in,
 makes one shard anew and changes no bit of another.
 
-Vectors may be in a mapped file, and documents lines of one (`lines`).
-
 Privacy:
     *Order.* The rows of a shard stand in the order of (keyed digest of the unit, digest
     of the record), whatever order they came in: a database's order, or a number over
@@ -26,31 +24,27 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import faiss
 import numpy as np
+from langchain_core.documents import Document
+from numpy.typing import NDArray
 
-from langchain_dpicl.groups.base import HoldsRecords
-from langchain_dpicl.groups.filtering import spelled
-from langchain_dpicl.groups.ingest import Rows, Vectors, shallow_copy
-from langchain_dpicl.groups.lines import (
-    DocumentLines,
-    Documents,
+from langchain_dpicl.groups.base import HoldsRecords, RetrievalTerms
+from langchain_dpicl.groups.filtering import RecordFilter, spelled
+from langchain_dpicl.groups.records import (
+    Lines,
+    Rows,
+    Vectors,
+    no_rows,
     record_digest,
     require_stack,
 )
 from langchain_dpicl.groups.units import shard_number, unit_digest
-
-if TYPE_CHECKING:
-    from langchain_core.documents import Document
-    from numpy.typing import NDArray
-
-    from langchain_dpicl.groups.filtering import RecordFilter
-    from langchain_dpicl.groups.terms import RetrievalTerms
 
 T = TypeVar("T")
 
@@ -60,17 +54,11 @@ _FIRST_LOOK = 64
 
 @dataclass(frozen=True, eq=False)
 class PreparedQuestion:
-    """What `RetrievedGroups.prepare` makes of a question. Public throughout.
+    """What `RetrievedGroups.prepare` makes of a question. Public throughout."""
 
-    Attributes:
-        vector: The question's vector, scaled to norm 1, float32, shape (1, dimension).
-        terms: The groups' terms: a slot's size and the threshold.
-        only: Which records are looked at; None: all of them.
-    """
-
-    vector: Vectors
+    vector: Vectors  # Of norm 1, float32, shape (1, dimension).
     terms: RetrievalTerms
-    only: RecordFilter | None = None
+    only: RecordFilter | None = None  # Which records are looked at; None: all.
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -79,63 +67,55 @@ class Shard(HoldsRecords):
 
     Attributes:
         vectors: One row a document, norm 1, contiguous, never written to.
-        documents: The documents, one a row.
+        lines: The documents, one a row.
         unit_ids: The units, each once, in the order of their digests.
         starts: Where each unit's rows start, and the number of rows at the end.
     """
 
     vectors: Vectors
-    documents: Documents = ()
-    unit_ids: tuple[str, ...] = ()
-    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    lines: Lines
+    unit_ids: tuple[str, ...]
+    starts: NDArray[np.int64]
     # For a metadata key that was asked for: each row's value.
     _values: dict[str, list[str | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        vectors: Vectors,
-        documents: Documents,
-        unit_ids: Sequence[str],
-        salt: bytes,
-    ) -> Shard:
+    def of(cls, rows: Rows, salt: bytes) -> Shard:
         """Return the shard of some records, whatever order they are in."""
-        digests = {unit: unit_digest(salt, unit) for unit in dict.fromkeys(unit_ids)}
+        digests = {
+            unit: unit_digest(salt, unit) for unit in dict.fromkeys(rows.unit_ids)
+        }
         keys = [
-            (digests[unit], record_digest(documents, row))
-            for row, unit in enumerate(unit_ids)
+            (digests[unit], record_digest(rows.lines[row]))
+            for row, unit in enumerate(rows.unit_ids)
         ]
         order = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-        units = tuple(dict.fromkeys(unit_ids[row] for row in order.tolist()))
-        counts = dict.fromkeys(units, 0)
-        for unit in unit_ids:
+        rows = rows.take(order)
+        counts = dict.fromkeys(rows.unit_ids, 0)
+        for unit in rows.unit_ids:
             counts[unit] += 1
-        return cls(
-            vectors=_rows(vectors, order).view(np.ndarray),
-            documents=_documents(documents, order),
-            unit_ids=units,
-            starts=np.cumsum([0, *counts.values()], dtype=np.int64),
-        )
+        starts = np.cumsum([0, *counts.values()], dtype=np.int64)
+        # A mapped array's own class slows down every look into it.
+        vectors = rows.vectors.view(np.ndarray)
+        return cls(vectors, rows.lines, tuple(counts), starts)
 
     @cached_property
-    def document_ids(self) -> frozenset[str]:
-        """The ids of the documents that have one."""
-        return frozenset(
-            document.id for document in self.documents if document.id is not None
-        )
+    def document_ids(self) -> frozenset[str | None]:
+        """The ids of the documents."""
+        return frozenset(document.id for document in self.lines.documents())
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
         """Every key that any document's metadata has."""
         return frozenset(
-            key for document in self.documents for key in document.metadata
+            key for document in self.lines.documents() for key in document.metadata
         )
 
-    def row_units(self) -> list[str]:
-        """Return for each row its unit's id."""
-        return np.repeat(
-            np.asarray(self.unit_ids, object), np.diff(self.starts)
-        ).tolist()
+    @property
+    def rows(self) -> Rows:
+        """The records."""
+        each = np.repeat(np.asarray(self.unit_ids, object), np.diff(self.starts))
+        return Rows(self.vectors, self.lines, each.tolist())
 
     def rows_of(self, units: Collection[str]) -> NDArray[np.bool_]:
         """Return which rows belong to some units."""
@@ -146,12 +126,11 @@ class Shard(HoldsRecords):
         """Return this shard with some of its units only, in the same order."""
         kept = np.flatnonzero(self.rows_of(units))
         places = [i for i, unit in enumerate(self.unit_ids) if unit in units]
-        counts = np.diff(self.starts)[places]
         return Shard(
-            vectors=self.vectors[kept],
-            documents=_documents(self.documents, kept),
-            unit_ids=tuple(self.unit_ids[place] for place in places),
-            starts=np.cumsum([0, *counts], dtype=np.int64),
+            self.vectors[kept],
+            self.lines.take(kept),
+            tuple(self.unit_ids[place] for place in places),
+            np.cumsum([0, *np.diff(self.starts)[places]], dtype=np.int64),
         )
 
     def eligible(self, question: PreparedQuestion) -> list[str]:
@@ -186,14 +165,7 @@ class Shard(HoldsRecords):
         if threshold is not None:
             found = found[_reach(vectors[found], question.vector, scores, threshold)]
         chosen = found if rows is None else rows[found]
-        return [self._copy(row) for row in chosen.tolist()]
-
-    def _copy(self, row: int) -> Document:
-        """Return a document for a slot."""
-        document = self.documents[row]
-        if isinstance(self.documents, DocumentLines):
-            return document  # Parsed for this slot.
-        return shallow_copy(document)
+        return [self.lines.document(row) for row in chosen.tolist()]
 
     def _searched(
         self, only: RecordFilter | None, units: Collection[str] | None
@@ -201,23 +173,18 @@ class Shard(HoldsRecords):
         """Return the rows that match, of some units; None is all rows."""
         if only is None and units is None:
             return None
-        rows = np.ones(len(self.documents), bool)
+        rows = np.ones(len(self.lines), bool)
         if units is not None:
             rows &= self.rows_of(units)
-        if only is not None:
-            rows &= self._matching(only)
-        return np.flatnonzero(rows)
-
-    def _matching(self, only: RecordFilter) -> NDArray[np.bool_]:
-        """Return which rows match, as `RecordFilter.matches` says of each."""
-        rows = np.ones(len(self.documents), bool)
-        for key, allowed in only.allowed:
+        # As `RecordFilter.matches` says of each.
+        for key, allowed in () if only is None else only.allowed:
             if key not in self._values:
-                read = (spelled(one.metadata.get(key)) for one in self.documents)
+                documents = self.lines.documents()
+                read = (spelled(document.metadata.get(key)) for document in documents)
                 self._values[key] = [value and sys.intern(value) for value in read]
             values = frozenset(allowed)
-            rows &= np.fromiter((own in values for own in self._values[key]), bool)
-        return rows
+            rows &= np.fromiter((each in values for each in self._values[key]), bool)
+        return np.flatnonzero(rows)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -239,43 +206,25 @@ class ShardIndex(HoldsRecords):
 
     @classmethod
     def of(
-        cls,
-        vectors: Vectors,
-        documents: Documents,
-        unit_ids: Sequence[str],
-        *,
-        n_shards: int,
-        salt: bytes,
-        batch_size: int | None = None,
+        cls, rows: Rows, *, n_shards: int, salt: bytes, batch_size: int | None = None
     ) -> ShardIndex:
-        """Return an index over float32 vectors of norm 1, one a document."""
-        dimension = int(vectors.shape[1])
-        empty = Shard(np.empty((0, dimension), np.float32))
-        index = cls((empty,) * n_shards, salt, dimension)
-        return index.with_documents(vectors, documents, unit_ids, batch_size)
+        """Return an index over records."""
+        dimension = int(rows.vectors.shape[1])
+        empty = Shard.of(no_rows(dimension), salt)
+        return cls((empty,) * n_shards, salt, dimension).with_rows(rows, batch_size)
 
-    def with_documents(
-        self,
-        vectors: Vectors,
-        documents: Documents,
-        unit_ids: Sequence[str],
-        batch_size: int | None = None,
-    ) -> ShardIndex:
-        """Return this index with more documents, in whatever order they are."""
-        numbers = {unit: self._shard_of(unit) for unit in dict.fromkeys(unit_ids)}
+    def with_rows(self, more: Rows, batch_size: int | None = None) -> ShardIndex:
+        """Return this index with more records, in whatever order they are."""
+        numbers = {unit: self._shard_of(unit) for unit in dict.fromkeys(more.unit_ids)}
         by_shard: dict[int, list[int]] = {}
-        for row, unit in enumerate(unit_ids):
+        for row, unit in enumerate(more.unit_ids):
             by_shard.setdefault(numbers[unit], []).append(row)
         shards = list(self.shards)
-        for number, own in by_shard.items():
-            old, rows = shards[number], np.asarray(own, np.int64)
-            more, units = _rows(vectors, rows), [unit_ids[row] for row in own]
-            notes = _documents(documents, rows)
-            if old.documents:
-                more = np.concatenate([old.vectors, more])
-                notes = (*old.documents, *notes)
-                units = old.row_units() + units
-            shards[number] = Shard.of(more, notes, units, self.salt)
+        for number, places in by_shard.items():
+            rows = more.take(np.asarray(places, np.int64))
+            if shards[number].unit_ids:
+                rows = shards[number].rows.joined(rows)
+            shards[number] = Shard.of(rows, self.salt)
         size = max(self.batch_size or 1, int(batch_size or 1))
         return replace(
             self, shards=tuple(shards), batch_size=size if size > 1 else None
@@ -284,49 +233,32 @@ class ShardIndex(HoldsRecords):
     def without(self, unit_id: str) -> ShardIndex:
         """Return this index without a unit, which may be unknown."""
         number = self._shard_of(unit_id)
-        shard = self.shards[number]
-        kept = {unit for unit in shard.unit_ids if unit != unit_id}
-        if len(kept) == len(shard.unit_ids):
+        kept = {unit for unit in self.shards[number].unit_ids if unit != unit_id}
+        if len(kept) == len(self.shards[number].unit_ids):
             return self
-        shard = shard.part(kept)
-        return replace(
-            self, shards=(*self.shards[:number], shard, *self.shards[number + 1 :])
-        )
+        shards = list(self.shards)
+        shards[number] = shards[number].part(kept)
+        return replace(self, shards=tuple(shards))
 
     def part(self, units: Collection[str]) -> ShardIndex:
         """Return this index with some of its units only."""
         return replace(self, shards=tuple(shard.part(units) for shard in self.shards))
 
-    def rows(self) -> Rows:
-        """Return all records, as `with_documents` takes them."""
-        return (
-            np.concatenate([shard.vectors for shard in self.shards]),
-            [one for shard in self.shards for one in shard.documents],
-            [unit for shard in self.shards for unit in shard.row_units()],
-        )
-
-    def documents_of(self, unit_id: str) -> list[Document]:
-        """Return a unit's documents; none where the unit is unknown."""
-        shard = self.shards[self._shard_of(unit_id)]
-        rows = np.flatnonzero(shard.rows_of({unit_id}))
-        return [shard.documents[row] for row in rows.tolist()]
-
-    @property
-    def n_units(self) -> int:
-        """Number of units, private."""
-        return sum(len(shard.unit_ids) for shard in self.shards)
+    def rows_of(self, unit_id: str) -> Rows:
+        """Return a unit's records; none where the unit is unknown."""
+        return self.shards[self._shard_of(unit_id)].part({unit_id}).rows
 
     @property
     def n_documents(self) -> int:
         """Number of documents, private."""
-        return sum(len(shard.documents) for shard in self.shards)
+        return sum(len(shard.lines) for shard in self.shards)
 
     def unit_ids(self) -> list[str]:
         """Return every unit's canonical id, shard by shard."""
         return [unit for shard in self.shards for unit in shard.unit_ids]
 
-    def document_ids(self) -> frozenset[str]:
-        """Return the ids of the documents that have one."""
+    def document_ids(self) -> frozenset[str | None]:
+        """Return the ids of the documents."""
         return frozenset().union(*(shard.document_ids for shard in self.shards))
 
     def metadata_keys(self) -> frozenset[str]:
@@ -334,10 +266,7 @@ class ShardIndex(HoldsRecords):
         return frozenset().union(*(shard.metadata_keys for shard in self.shards))
 
     def units(self, question: PreparedQuestion) -> list[str]:
-        """Return the canonical id of every eligible unit, each once.
-
-        Eligible is a unit with a record that matches the filter and, if there is a
-        threshold, reaches it.
+        """Return every eligible unit: with a record that matches and passes.
 
         Privacy:
             Whether a unit is eligible is a function of its own matching records, the
@@ -354,7 +283,7 @@ class ShardIndex(HoldsRecords):
         """Return for each shard its best records, best first.
 
         They belong to the given units (None: to any), match the filter, reach the
-        threshold, and are `docs_per_group` at most. They are copies.
+        threshold, and are `docs_per_group` at most.
 
         Privacy:
             The list of a shard is a function of the matching records of the given units
@@ -421,17 +350,3 @@ def _margin(vectors: Vectors) -> float:
     for vectors of norm 1.
     """
     return float(vectors.shape[1]) * 2.0**-23
-
-
-def _rows(vectors: Vectors, rows: NDArray[np.int64]) -> Vectors:
-    """Return some rows; of a mapped file without a copy, where they are one block."""
-    if isinstance(vectors, np.memmap) and np.all(np.diff(rows) == 1) and len(rows):
-        return vectors[rows[0] : rows[-1] + 1]
-    return vectors[rows]
-
-
-def _documents(documents: Documents, rows: NDArray[np.int64]) -> Documents:
-    """Return the documents of some rows, as lines where they are lines."""
-    if isinstance(documents, DocumentLines):
-        return documents.take(rows)
-    return tuple(documents[row] for row in rows.tolist())

@@ -53,16 +53,19 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import Collect, canonical_unit_id
-from langchain_dpicl.embedding_calls import embed_question
 from langchain_dpicl.errors import GroupCallError, InvalidParameterError, UnitError
-from langchain_dpicl.groups.base import TermedSource
-from langchain_dpicl.groups.filtering import RecordFilter
-from langchain_dpicl.groups.ingest import check_embedding, check_question, unit_question
-from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
+from langchain_dpicl.groups.base import (
+    RetrievalOptions,
+    RetrievalTerms,
+    TermedSource,
+    check_enough_units,
+)
+from langchain_dpicl.groups.filtering import RecordFilter, narrowed
+from langchain_dpicl.groups.records import check_embedding, question_vector
 from langchain_dpicl.groups.units import SALT_BYTES, check_salt, refuse_unknown_unit
 from langchain_dpicl.ledger.engine import (
     POSTGRES_DRIVER,
@@ -177,11 +180,6 @@ class PostgresGroups(TermedSource):
         url: The database's: 'postgresql+psycopg://user@host/db'.
         table: The table's name. The names of columns below are a `PGVectorStore`'s.
         embedding: What the vectors were made with; here only for the questions.
-        unit_key: The column that holds the unit id: a text, an integer or a UUID.
-        n_groups: See `RetrievedGroups.from_documents`, as the three that follow.
-        docs_per_group: Most documents in one slot.
-        score_threshold: Least cosine of a document that counts, public.
-        sampling_rate: Probability with which a unit is searched at all.
         schema: The table's schema; None: where the database finds the table.
         id_column: The column of documents' ids.
         content_column: The column of texts.
@@ -192,6 +190,8 @@ class PostgresGroups(TermedSource):
             unit ids and must not choose who shares a shard. None: bytes that are
             derived from the names of the table and the column.
         random: For tests; see `RetrievedGroups.from_documents`.
+        **options: See `RetrievalOptions`. `unit_key` names the column that holds the
+            unit id: a text, an integer or a UUID.
 
     Raises:
         InvalidParameterError: If the table or a column is missing or of another type,
@@ -209,11 +209,6 @@ class PostgresGroups(TermedSource):
         table: str,
         embedding: Embeddings,
         *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 8,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
         schema: str | None = None,
         id_column: str = "langchain_id",
         content_column: str = "content",
@@ -221,14 +216,10 @@ class PostgresGroups(TermedSource):
         json_column: str = "langchain_metadata",
         salt: bytes | None = None,
         random: SecureRandom | None = None,
+        **options: Unpack[RetrievalOptions],
     ) -> None:
-        self._terms = RetrievalTerms(
-            unit_key=unit_key,
-            n_groups=n_groups,
-            docs_per_group=docs_per_group,
-            score_threshold=score_threshold,
-            sampling_rate=sampling_rate,
-        )
+        self._terms = RetrievalTerms.of(options)
+        unit_key = self.unit_key
         check_embedding(embedding)
         self._embedding, self._random = embedding, checked_source(random)
         self._engine = _engine(url)
@@ -252,17 +243,12 @@ class PostgresGroups(TermedSource):
                 f"{unit_key!r}. Name the column that holds it as unit_key=, or delete "
                 "the records without one, and set the column NOT NULL."
             )
-        check_enough_units(n_units, n_groups)
+        check_enough_units(n_units, self.n_groups)
 
     @property
     def n_units(self) -> int:
         """Number of units now, private: for the operator alone."""
         return self._counts()[0]
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The public parameters, ready for JSON; nothing in it depends on records."""
-        return {**super().description, "source": type(self).__name__}
 
     def where(
         self,
@@ -274,27 +260,19 @@ class PostgresGroups(TermedSource):
         Raises:
             InvalidParameterError: If the filter can't be used, or a key is no column.
         """
-        only = self._narrowed(filter, **values)
-        if unknown := set(only.description()).difference(self._table.columns):
+        only = narrowed(self._only, filter, values)
+        if unknown := only.keys().difference(self._table.columns):
             raise InvalidParameterError(
                 f"{min(unknown)!r} is no column of metadata, and the JSON is not "
                 "looked into. Add a column, as docs/guides/stores.md does for unit ids."
             )
-        same = object.__new__(type(self))
         # Both share the connections, which are closed with the first one.
-        vars(same).update({**vars(self), "_only": only, "_first": self})
-        return same
+        return self._changed(_only=only, _first=self)
 
     def prepare(self, question: str) -> _Asked:
-        """Embed the question; the public half of a draw.
-
-        Raises:
-            InvalidParameterError: If the question is not a text, or its vector can't be
-                compared with the table's.
-        """
-        vector = embed_question(self._embedding, check_question(question))
-        scaled = unit_question(vector, self._table.dimension)
-        return _Asked(str(scaled[0].tolist()), self._table)
+        """Embed the question; the public half of a draw."""
+        vector = question_vector(self._embedding, question, self._table.dimension)
+        return _Asked(str(vector[0].tolist()), self._table)
 
     def draw_prepared(
         self, prepared: Any, *, collect: Collect | None = None
@@ -443,16 +421,16 @@ def _engine(url: str | URL) -> Engine:
     # At DEBUG, SQLAlchemy would log the rows, whatever is hidden otherwise.
     name = f"sqlalchemy.engine.Engine.{_LOGGER}"
     logging.getLogger(name).setLevel(logging.WARNING)
-    found = weakref.ref(engine)
+    kept = weakref.ref(engine)
+
+    def forget() -> None:
+        """Leave the connections of a forked child to its parent, who goes on."""
+        if (opened := kept()) is not None:
+            opened.dispose(close=False)
+
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _forget(found()))
+        os.register_at_fork(after_in_child=forget)
     return engine
-
-
-def _forget(engine: Engine | None) -> None:
-    """Leave the connections of a forked child to its parent, who goes on with them."""
-    if engine is not None:
-        engine.dispose(close=False)
 
 
 def _quoted(name: str) -> str:

@@ -18,14 +18,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.errors import DPError, InvalidParameterError, UnsoundStoreError
-from langchain_dpicl.groups.ingest import Vectors, have_direction, unit_rows
+from langchain_dpicl.groups.records import (
+    Rows,
+    Vectors,
+    read_documents,
+    scaled,
+    stacked,
+)
 
 Row: TypeAlias = tuple[Document, Sequence[float]]
 
@@ -76,13 +81,13 @@ def _qdrant(store: Any) -> Iterator[Row]:
             collection, limit=_PAGE, offset=offset, with_vectors=True
         )
         for point in points:
-            own, payload = point.vector, point.payload or {}
-            if isinstance(own, dict):
-                own = own.get(store.vector_name or "")
+            vector, payload = point.vector, point.payload or {}
+            if isinstance(vector, dict):
+                vector = vector.get(store.vector_name or "")
             text = payload.get(store.content_payload_key) or ""
             metadata = payload.get(store.metadata_payload_key) or {}
-            if isinstance(own, list) and own:
-                yield Document(text, metadata=metadata, id=str(point.id)), own
+            if isinstance(vector, list) and vector:
+                yield Document(text, metadata=metadata, id=str(point.id)), vector
         read += len(points)
         if offset is None:
             break
@@ -116,11 +121,7 @@ def _rows_of(store: Any) -> Iterable[Row]:
 
 
 def embedding_of(store: Any) -> Any:
-    """Return the embedding of the stored vectors, which questions need, too.
-
-    Raises:
-        InvalidParameterError: If the store has none.
-    """
+    """Return the embedding of the stored vectors, which questions need, too."""
     try:
         found = getattr(store, "embeddings", None)
     except Exception:  # noqa: BLE001  # Qdrant's raises where there is none
@@ -133,36 +134,28 @@ def embedding_of(store: Any) -> Any:
     return found
 
 
-def read_out(store: Any) -> tuple[list[Document], Vectors]:
-    """Return the documents of a store, and their vectors of norm 1, float32.
-
-    Raises:
-        UnsoundStoreError: If a record comes twice, or fewer come than the store says
-            that it holds.
-        InvalidParameterError: If there is no reader for the store, it can't be read, or
-            it holds vectors of different dimensions.
-    """
+def read_out(store: Any, unit_key: str) -> Rows:
+    """Return the records of a store; see `RetrievedGroups.from_vectorstore`."""
     documents: list[Document] = []
     parts: list[Vectors] = []
-    rows = _rows(store)
+    rows = _checked(store)
     while page := list(islice(rows, _PAGE)):
-        good = have_direction([vector for _, vector in page])
-        kept = [row for row, is_good in zip(page, good, strict=True) if is_good]
-        if kept:
-            places = range(len(documents), len(documents) + len(kept))
-            parts.append(unit_rows([vector for _, vector in kept], places))
-            documents += [document for document, _ in kept]
-    if len({part.shape[1] for part in parts}) > 1:
-        raise InvalidParameterError(
-            "The store holds vectors of different dimensions: they come from several "
-            "embeddings. Keep the records of each embedding in a store of their own."
-        )
-    return documents, np.concatenate(parts) if parts else np.empty((0, 1), np.float32)
+        found = scaled([vector for _, vector in page])
+        if found is None:
+            raise InvalidParameterError(
+                f"The {type(store).__name__} must give one vector of numbers for each "
+                "record, all of one dimension: keep the records of each embedding in a "
+                "store of their own."
+            )
+        vectors, good = found
+        parts.append(vectors[good])
+        documents += compress([document for document, _ in page], good)
+    return Rows(stacked(parts), *read_documents(documents, unit_key))
 
 
-def _rows(store: Any) -> Iterator[Row]:
+def _checked(store: Any) -> Iterator[Row]:
     """Yield what a store's reader does, each row looked at."""
-    seen: set[str] = set()
+    seen: set[str | None] = set()
     failure = ""
     try:
         for row in _rows_of(store):
@@ -179,7 +172,7 @@ def _rows(store: Any) -> Iterator[Row]:
         )
 
 
-def _check(row: Any, store: Any, seen: set[str]) -> None:
+def _check(row: Any, store: Any, seen: set[str | None]) -> None:
     """Refuse what is no pair of a document and its vector, or came before."""
     if not isinstance(row, tuple) or len(row) != 2 or not isinstance(row[0], Document):  # noqa: PLR2004  # a pair
         raise InvalidParameterError("read() must yield pairs (Document, vector).")

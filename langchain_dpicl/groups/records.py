@@ -1,178 +1,485 @@
-"""The records of `RetrievedGroups`: the index in place, and who may change it."""
+"""Records: from the caller's documents to lines, unit ids and unit vectors.
+
+A record is kept as a line of JSON, in memory or in a mapped file, and read where a slot
+needs it: a line takes its bytes and 16 more, where a `Document` takes a thousand.
+Metadata that JSON can't express, such as a date, is kept as its text.
+
+The embedding is called here with private text. Its errors are passed on unchanged:
+ingest is the operator's own act and not part of an answer, and the operator needs to
+read the message of the embedding server.
+
+Privacy:
+    A record is read by itself: its vector is scaled, and its line written, from its own
+    values. An error names a document by its place, or a column, and holds no value.
+
+    A draw must not fail because of one document, or one person could fail a whole
+    question, and how deep a line may be nested depends on the caller's stack. So no
+    line is nested deeper than `_DEEPEST`, and a search first tries whether there is
+    stack for that (`require_stack`), whatever it will read.
+"""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
+from langchain_dpicl.common.progress import progress_bar
+from langchain_dpicl.embedding_calls import calls_of, each_call, embed_question
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups import readers, saved
 from langchain_dpicl.groups.base import HoldsRecords
-from langchain_dpicl.groups.index import ShardIndex
-from langchain_dpicl.groups.ingest import (
-    Rows,
-    check_document_ids,
-    embed_documents,
-    take_documents,
-)
-from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.groups.units import refuse_unknown_unit
+from langchain_dpicl.groups.units import unit_id_of
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+_BATCH = 8192
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+_DEEPEST = 20
+_DEEPER = "[" * 2 * _DEEPEST + "]" * 2 * _DEEPEST
 
 
-class Records(HoldsRecords):
-    """The records that groups and their filtered views share.
+# ---- lines ---------------------------------------------------------------------------
 
-    Writers take turns. `index` may be read at any time: it is immutable, and put in
-    place by one assignment, so a draw that has read it sees one state.
 
-    Args:
-        terms: The groups' terms.
-        embedding: The embedding of the vectors.
-        index: The index.
-        base: The revision of a saved folder that the index comes from, if it does.
-        follows: Whether each question looks first if the folder was saved anew.
+class Lines(HoldsRecords):
+    """Documents as lines of JSON in a buffer: id, text and metadata.
 
-    Privacy:
-        *Following.* `follow` runs in the public half of a draw, so before the charge,
-        and a failure costs nothing. A whole revision takes the place of a whole
-        revision; a release reads `index` once. Revisions are of one corpus that changes
-        over time, and the account's guarantee holds for all records that a unit has in
-        any of them: a release sees one revision, in which the unit has one slot. That a
-        revision came, and when, shows in how long a question takes. It is public: it
-        says that the operator saved something, not whose records changed.
+    The buffer holds whole lines, whose lengths are given.
     """
 
-    def __init__(
-        self,
-        terms: RetrievalTerms,
-        embedding: Embeddings,
-        index: ShardIndex,
-        *,
-        base: saved.Revision | None = None,
-        follows: bool = False,
-    ) -> None:
-        self.terms = terms
-        self.embedding = embedding
-        self.index = index
-        self._base = base
-        self._follows = follows
-        self._writing = threading.Lock()
+    def __init__(self, buffer: bytes | mmap, lengths: Sequence[int]) -> None:
+        self._buffer = buffer
+        self._ends = np.cumsum(np.asarray(lengths, np.int64))
+        self._starts = self._ends - np.asarray(lengths, np.int64)
 
-    def add(
-        self, documents: Iterable[Document], batch_size: int | None, *, progress: bool
-    ) -> int:
-        """Embed and add documents: all or, if an error is raised, none."""
-        self._require_writable()
-        taken, unit_ids = take_documents(documents, self.terms.unit_key)
-        # Once before the embedding is paid for, once after.
-        check_document_ids(taken, self.index.document_ids())
-        if not taken:
-            return 0
-        vectors = embed_documents(
-            self.embedding, taken, unit_ids, batch_size, progress=progress
+    @classmethod
+    def of(cls, lines: Iterable[bytes]) -> Lines:
+        """Return lines in a buffer of their own."""
+        buffer, lengths = bytearray(), []
+        for line in lines:
+            buffer += line
+            lengths.append(len(line))
+        return cls(bytes(buffer), lengths)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, row: int) -> bytes:
+        return self._buffer[self._starts[row] : self._ends[row]]
+
+    def document(self, row: int) -> Document:
+        """Return a document, read from its line."""
+        return parsed_line(self[row])
+
+    def documents(self) -> Iterator[Document]:
+        """Yield all documents, each read from its line."""
+        return map(parsed_line, self)
+
+    def take(self, rows: NDArray[np.int64]) -> Lines:
+        """Return some lines; of a mapped file without a copy."""
+        if isinstance(self._buffer, bytes):
+            return Lines.of(self[row] for row in rows.tolist())
+        taken = Lines(self._buffer, ())
+        taken._starts, taken._ends = self._starts[rows], self._ends[rows]
+        return taken
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Rows(HoldsRecords):
+    """Records, one a row.
+
+    Attributes:
+        vectors: Of norm 1, float32, shape (rows, dimension).
+        lines: The documents.
+        unit_ids: The canonical id of each one's unit.
+    """
+
+    vectors: Vectors
+    lines: Lines
+    unit_ids: Sequence[str]
+
+    def take(self, rows: NDArray[np.int64]) -> Rows:
+        """Return some rows; of a mapped file without a copy, where they are a block."""
+        vectors = self.vectors
+        is_block = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
+        if is_block and isinstance(vectors, np.memmap):
+            vectors = vectors[rows[0] : rows[-1] + 1]
+        else:
+            vectors = vectors[rows]
+        unit_ids = [self.unit_ids[row] for row in rows.tolist()]
+        return Rows(vectors, self.lines.take(rows), unit_ids)
+
+    def joined(self, more: Rows) -> Rows:
+        """Return these rows and further ones behind them."""
+        return Rows(
+            np.concatenate([self.vectors, more.vectors]),
+            Lines.of([*self.lines, *more.lines]),
+            [*self.unit_ids, *more.unit_ids],
         )
-        with self._writing:
-            index = self.index
-            if vectors.shape[1] != index.dimension:
-                raise InvalidParameterError(
-                    f"The embedding returned vectors of {vectors.shape[1]} numbers, "
-                    f"and the index holds vectors of {index.dimension}. Use the "
-                    "embedding that the index was built with."
-                )
-            check_document_ids(taken, index.document_ids())
-            self.index = index.with_documents(vectors, taken, unit_ids, batch_size)
-        return len(taken)
 
-    def delete_unit(self, unit_id: str | None) -> int:
-        """Delete a unit by its canonical id; None stands for a value that is no id."""
-        self._require_writable()
-        with self._writing:
-            index = self.index
-            deleted = 0 if unit_id is None else len(index.documents_of(unit_id))
-            if unit_id is None or not deleted:
-                refuse_unknown_unit(self.terms.unit_key)
-            self.index = index.without(unit_id)
-        return deleted
 
-    def refresh(self, store: Any) -> None:
-        """Read a store out in place of all records, or look at a followed folder."""
-        if store is None:
-            if not self._follows:
-                raise InvalidParameterError(
-                    "refresh() without a store is for groups that follow a saved index "
-                    "(load(..., follow=True)). Pass the store to read it out again."
-                )
-            self.follow()
-            return
-        self._require_writable()
-        documents, vectors = readers.read_out(store)
-        rows = rows_of(vectors, documents, self.terms.unit_key)
-        with self._writing:
-            index = self.index
-            if not documents:
-                rows = (np.empty((0, index.dimension), np.float32), [], [])
-            elif rows[0].shape[1] != index.dimension:
-                raise InvalidParameterError(
-                    f"The store holds vectors of {rows[0].shape[1]} numbers now, and "
-                    f"the index of {index.dimension}: build the groups anew."
-                )
-            self.index = ShardIndex.of(
-                *rows, n_shards=len(index.shards), salt=index.salt
-            )
+def no_rows(dimension: int) -> Rows:
+    """Return no records, of vectors of some dimension."""
+    return Rows(np.empty((0, dimension), np.float32), Lines(b"", ()), [])
 
-    def follow(self) -> None:
-        """Take over what others have saved, where these records follow a folder."""
-        base = self._base
-        if not self._follows or base is None:
-            return
-        if saved.read_stamp(base.path) == base.stamp:
-            return
-        with self._writing:
-            base = self._base or base
-            if saved.read_stamp(base.path) == base.stamp:
-                return
-            terms, index, revision = saved.load(base.path, memory_map=base.memory_map)
-            if revision.number <= base.number:
-                raise InvalidParameterError(
-                    f"An older revision of the groups in {base.path} took the place of "
-                    "the one that this process has loaded, and may hold who was "
-                    "erased since: no question is asked. Repeat those erasures, then "
-                    "start this process anew."
-                )
-            if terms != self.terms or index.dimension != self.index.dimension:
-                raise InvalidParameterError(
-                    f"The groups in {base.path} were saved with other parameters or "
-                    "another embedding than those that this process has loaded: no "
-                    "question is asked. Start it anew."
-                )
-            self.index, self._base = index, revision
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a directory."""
-        with self._writing:
-            revision = saved.save(path, self.terms, self.index, self._base)
-            if not self._follows:
-                self._base = replace(revision, memory_map=False)
+def parsed_line(line: bytes) -> Document:
+    """Return the document of a line; one that was not read before raises anything."""
+    return Document(**json.loads(line))
 
-    def _require_writable(self) -> None:
-        """Refuse a change that would not last."""
-        if self._follows:
+
+def record_digest(line: bytes) -> bytes:
+    """Return a digest of a document's content: its id, text and metadata."""
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def require_stack() -> None:
+    """Raise a `RecursionError` where the stack may be too full to read some line."""
+    json.loads(_DEEPER)
+
+
+def is_shallow(value: Any) -> bool:
+    """Return whether a value of JSON is nested so little that a draw can read it."""
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for outer in level for inner in _inner(outer)]
+    return not level
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+# ---- documents -----------------------------------------------------------------------
+
+
+def read_documents(
+    documents: Iterable[Document], unit_key: str
+) -> tuple[Lines, list[str]]:
+    """Return the documents as lines, and the unit id of each."""
+    unit_ids: list[str] = []
+    ids: list[str | None] = []
+
+    def each() -> Iterator[bytes]:
+        for position, document in _checked(documents):
+            unit_ids.append(unit_id_of(document, unit_key, position=position))
+            ids.append(document.id)
+            yield _line_of(document, position)
+
+    lines = Lines.of(each())
+    check_document_ids(ids)
+    return lines, unit_ids
+
+
+def take_documents(
+    documents: Iterable[Document], unit_key: str
+) -> tuple[list[Document], list[str]]:
+    """Return copies of the documents, and the unit id of each.
+
+    Later changes to the caller's objects must not change a unit's slot.
+    """
+    copies, unit_ids = [], []
+    for position, document in _checked(documents):
+        unit_ids.append(unit_id_of(document, unit_key, position=position))
+        copies.append(_copy(document, position))
+    check_document_ids(document.id for document in copies)
+    return copies, unit_ids
+
+
+def shallow_copy(document: Document) -> Document:
+    """Return a copy for a slot, whose metadata values are shared.
+
+    To copy them deeply could exceed the caller's stack.
+    """
+    metadata = dict(document.metadata)
+    return Document(document.page_content, metadata=metadata, id=document.id)
+
+
+def check_document_ids(
+    ids: Iterable[str | None], known: Iterable[str | None] = ()
+) -> None:
+    """Refuse documents whose id is taken already, here or in `known`.
+
+    They are the same record twice, which would count twice, or two records that could
+    not be told apart. Documents without an id are never compared.
+    """
+    held = set(known) - {None}
+    for position, document_id in enumerate(ids):
+        if document_id in held:
             raise InvalidParameterError(
-                "These groups follow a saved index (follow=True) and are not changed "
-                "themselves. Load it without follow, change that, and save it: all "
-                "that follow take it over. langchain_dpicl.operate.erase does so "
-                "for one person."
+                f"The id of document {position} (counted from 0) is taken by another "
+                "document. Give each document an id of its own or none; to replace "
+                "a unit's documents, delete_unit() it first."
             )
+        if document_id is not None:
+            held.add(document_id)
 
 
-def rows_of(vectors: Any, documents: Iterable[Document], unit_key: str) -> Rows:
-    """Return what was read out of a store as rows of an index."""
-    taken, unit_ids = take_documents(documents, unit_key)
-    return vectors, taken, unit_ids
+def _checked(documents: Iterable[Document]) -> Iterator[tuple[int, Document]]:
+    """Yield documents with their places, refusing what is none."""
+    if not isinstance(documents, Iterable):
+        raise InvalidParameterError(
+            f"documents must be a list of Documents, not {type(documents).__name__}."
+        )
+    for position, document in enumerate(documents):
+        if not isinstance(document, Document):
+            raise InvalidParameterError(
+                f"documents[{position}] is a {type(document).__name__}, not a Document."
+            )
+        yield position, document
+
+
+def _line_of(document: Document, position: int) -> bytes:
+    """Return a document as a line of JSON."""
+    fields = {
+        "id": document.id,
+        "page_content": document.page_content,
+        "metadata": document.metadata,
+    }
+    try:
+        # Pure ASCII, so that lone surrogates survive as escapes.
+        line = f"{json.dumps(fields, default=str)}\n".encode()
+    except Exception:  # noqa: BLE001  # any object may refuse in its own way
+        line = b""
+    if not line or not is_shallow(document.metadata):
+        raise _unusable(position)
+    return line
+
+
+def _copy(document: Document, position: int) -> Document:
+    """Return a copy that shares nothing with the document."""
+    try:
+        metadata = {
+            key: value if type(value) in _ATOMS else copy.deepcopy(value)
+            for key, value in document.metadata.items()
+        }
+    except Exception:  # noqa: BLE001  # any object may refuse in its own way
+        metadata = None
+    if metadata is None:
+        raise _unusable(position)
+    return Document(document.page_content, metadata=metadata, id=document.id)
+
+
+def _unusable(position: int) -> InvalidParameterError:
+    return InvalidParameterError(
+        f"The metadata of document {position} (counted from 0) cannot be kept. Keep "
+        f"plain values in it, nested {_DEEPEST} levels deep at most."
+    )
+
+
+# ---- vectors -------------------------------------------------------------------------
+
+
+def check_embedding(embedding: Any) -> Embeddings:
+    """Return an embedding, refusing what does not look like LangChain's."""
+    for name in ("embed_documents", "embed_query"):
+        if not callable(getattr(embedding, name, None)):
+            raise InvalidParameterError(
+                "embedding must be a LangChain Embeddings, not "
+                f"{type(embedding).__name__}."
+            )
+    checked: Embeddings = embedding
+    return checked
+
+
+def embed_documents(
+    embedding: Embeddings,
+    lines: Lines,
+    unit_ids: Sequence[str],
+    batch_size: int | None = None,
+    *,
+    progress: bool = False,
+) -> Rows:
+    """Return documents with one vector of norm 1 each.
+
+    `batch_size` documents share a call of the embedding, whatever their units; None:
+    those of one unit.
+
+    Privacy:
+        By default a row is a function of its own unit's documents, whatever the
+        embedding does with the texts of one call. With a `batch_size` it is one only if
+        the embedding maps a text to a vector by the text alone. That is an assumption
+        of the operator's, and stands in the public description.
+    """
+    calls = calls_of(unit_ids, batch_size)
+    texts = [[lines.document(row).page_content for row in call] for call in calls]
+    with progress_bar("Embedding documents", len(lines), shown=progress) as advance:
+
+        def take(vectors: Any, call: int) -> Vectors:
+            rows = unit_rows(vectors, calls[call])
+            advance(len(rows))
+            return rows
+
+        rows = stacked(each_call(embedding, texts, take))
+    in_order = np.empty_like(rows)
+    if calls:
+        in_order[np.concatenate(calls)] = rows
+    return Rows(in_order, lines, unit_ids)
+
+
+def question_vector(embedding: Embeddings, question: Any, dimension: int) -> Vectors:
+    """Embed a question; return its vector of norm 1, shape (1, dimension)."""
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidParameterError("The question must be a non-empty string.")
+    rows = scaled([embed_question(embedding, question)])
+    if rows is None or rows[0].shape[1] != dimension:
+        found = "no vector" if rows is None else f"{rows[0].shape[1]} numbers"
+        raise InvalidParameterError(
+            f"The embedding returned {found} for the question, and the records have "
+            f"vectors of {dimension}. Use the embedding that they were made with."
+        )
+    if not rows[1].all():
+        raise InvalidParameterError(
+            "The embedding of the question is zero or not finite: it cannot be "
+            "compared. Rephrase the question in words that the embedding covers."
+        )
+    return rows[0]
+
+
+def unit_rows(vectors: Any, places: Sequence[int]) -> Vectors:
+    """Return vectors scaled to norm 1, float32, one for each place of a document."""
+    rows = scaled(vectors)
+    if rows is None or len(rows[0]) != len(places):
+        raise InvalidParameterError(
+            f"There must be one vector of numbers for each of the {len(places)} "
+            f"documents from {places[0]} (counted from 0) on, all of one dimension. "
+            "Use an embedding that returns them."
+        )
+    found, good = rows
+    if not good.all():
+        position = places[int(np.argmin(good))]
+        raise InvalidParameterError(
+            f"The embedding of document {position} (counted from 0) is zero or not "
+            "finite, so that it has no direction to compare. Drop the document or "
+            "use an embedding that covers it."
+        )
+    return found
+
+
+def scaled(vectors: Any) -> tuple[Vectors, NDArray[np.bool_]] | None:
+    """Return vectors scaled to norm 1, float32, and which have a direction.
+
+    None where they are no matrix of numbers.
+    """
+    try:
+        # Each number by itself. Of columns side by side, NumPy would add up a row's
+        # squares in another order than of one row alone.
+        rows = np.asarray(vectors, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if rows.ndim != 2 or rows.shape[1] == 0:  # noqa: PLR2004  # a matrix
+        return None
+    # NaN and infinity survive the maximum. Divided by it, squares neither overflow nor
+    # vanish.
+    largest = np.max(np.abs(rows), axis=1, keepdims=True)
+    good = (np.isfinite(largest) & (largest > 0))[:, 0]
+    with np.errstate(all="ignore"):
+        rows = rows / largest
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32), good
+
+
+def stacked(parts: Sequence[Vectors]) -> Vectors:
+    """Return vectors that came in parts as one matrix; of none, one of dimension 1."""
+    dimensions = sorted({part.shape[1] for part in parts})
+    if len(dimensions) > 1:
+        raise InvalidParameterError(
+            f"There are vectors of different dimensions: {dimensions[0]}, "
+            f"{dimensions[1]}. Use one embedding for all records."
+        )
+    return np.concatenate(parts) if parts else np.empty((0, 1), np.float32)
+
+
+# ---- columns -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """What each column of embedded records is."""
+
+    unit_key: str  # The unit id; also the key of the document's metadata.
+    text: str
+    vector: str
+    id: str | None  # The document's id.
+    metadata: Sequence[str] | None  # Further metadata; None: every other column.
+
+
+def read_columns(columns: Any, names: ColumnNames, *, progress: bool) -> Rows:
+    """Return the rows of columns; see `RetrievedGroups.from_embeddings`."""
+    _check_columns(columns, names)
+    lines, unit_ids = read_documents(_documents(columns, names), names.unit_key)
+    count, parts = len(unit_ids), []
+    with progress_bar("Reading embedded records", count, shown=progress) as advance:
+        for first in range(0, count, _BATCH):
+            places = range(first, min(first + _BATCH, count))
+            batch = columns[names.vector][first : first + _BATCH]
+            parts.append(unit_rows(batch, places))
+            advance(len(places))
+    return Rows(stacked(parts), lines, unit_ids)
+
+
+def _check_columns(columns: Any, names: ColumnNames) -> None:
+    """Refuse what is no mapping of columns of one length, with the named among them."""
+    if not isinstance(columns, Mapping):
+        raise InvalidParameterError(
+            f"Embedded records cannot be a {type(columns).__name__}. Pass a mapping of "
+            'column names to arrays or lists: {"text": [...], "embedding": array, ...}.'
+        )
+    needed = [names.unit_key, names.text, names.vector, *(names.metadata or ())]
+    for name in [*needed, *([] if names.id is None else [names.id])]:
+        if name not in columns:
+            raise InvalidParameterError(
+                f"There is no column {name!r}. unit_key=, text_column=, "
+                "vector_column=, id_column= and metadata_columns= name the columns."
+            )
+    for name, column in columns.items():
+        if not isinstance(column, np.ndarray | Sequence) or isinstance(column, str):
+            raise InvalidParameterError(
+                f"Column {name!r} must be an array or a list, not a "
+                f"{type(column).__name__}."
+            )
+    lengths = sorted({len(column) for column in columns.values()})
+    if len(lengths) > 1:
+        raise InvalidParameterError(
+            f"The columns have different numbers of rows: {lengths[0]}, {lengths[1]}."
+        )
+
+
+def _documents(columns: Mapping[str, Any], names: ColumnNames) -> Iterator[Document]:
+    """Yield the documents of columns, row by row."""
+    known = {names.text, names.vector, names.id}
+    further = columns if names.metadata is None else names.metadata
+    keys = [
+        key for key in {names.unit_key: 0, **dict.fromkeys(further)} if key not in known
+    ]
+    texts, *cells = (_cells(columns[name]) for name in (names.text, *keys))
+    ids = [None] * len(texts) if names.id is None else _cells(columns[names.id])
+    for row, (text, document_id) in enumerate(zip(texts, ids, strict=True)):
+        if not isinstance(text, str) or not isinstance(document_id, str | None):
+            name = names.id if isinstance(text, str) else names.text
+            raise InvalidParameterError(
+                f"Column {name!r} holds no string in row {row} (counted from 0)."
+            )
+        metadata = {key: column[row] for key, column in zip(keys, cells, strict=True)}
+        yield Document(text, metadata=metadata, id=document_id)
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return a column's cells as Python objects."""
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

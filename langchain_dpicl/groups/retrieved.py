@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import Collect, canonical_unit_id
-from langchain_dpicl.embedding_calls import embed_question
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import readers, saved
-from langchain_dpicl.groups.base import TermedSource
-from langchain_dpicl.groups.filtering import RecordFilter
+from langchain_dpicl.groups.base import (
+    HoldsRecords,
+    RetrievalOptions,
+    RetrievalTerms,
+    TermedSource,
+    check_enough_units,
+)
 from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
-from langchain_dpicl.groups.ingest import (
+from langchain_dpicl.groups.readers import VectorReader
+from langchain_dpicl.groups.records import (
     ColumnNames,
     Rows,
+    check_document_ids,
     check_embedding,
-    check_question,
     embed_documents,
+    no_rows,
+    question_vector,
     read_columns,
-    take_documents,
-    unit_question,
+    read_documents,
 )
-from langchain_dpicl.groups.readers import VectorReader
-from langchain_dpicl.groups.records import Records, rows_of
 from langchain_dpicl.groups.sampling import poisson_sample
-from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
-from langchain_dpicl.groups.units import check_salt, new_salt
+from langchain_dpicl.groups.units import SALT_BYTES, check_salt, refuse_unknown_unit
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 
 
@@ -73,6 +76,22 @@ def draw_slots(
     return index.search(question, units)
 
 
+@dataclass(repr=False, eq=False)
+class _Held(HoldsRecords):
+    """The records that groups and their filtered views share.
+
+    Writers take turns (`writing`). `index` may be read at any time: it is immutable,
+    and put in place by one assignment, so a draw that has read it sees one state.
+    `base` is the revision of a saved folder that it comes from, if it does; `follows`
+    says whether each question looks first if the folder was saved anew.
+    """
+
+    index: ShardIndex
+    base: saved.Revision | None = None
+    follows: bool = False
+    writing: threading.Lock = field(default_factory=threading.Lock)
+
+
 @hiding_in("documents", "embeddings", "vectorstore", "delete_unit", "refresh", "load")
 class RetrievedGroups(TermedSource):
     """Slots retrieved for a question; one unit changes one slot at most.
@@ -88,11 +107,10 @@ class RetrievedGroups(TermedSource):
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
     question, and the search sees only that sample. An answer then costs less of the
     budget. For topics of many people this is worth more than the records left out.
-    `rate_for` computes a rate.
 
-    Build it with `from_documents`, `from_embeddings`, `from_vectorstore` or `load`.
-    Adding, deleting and drawing may run in different threads: a draw sees the records
-    before or after a change.
+    Build it with `from_documents`, `from_embeddings`, `from_vectorstore` or `load`; the
+    first three take `RetrievalOptions` by name. Adding, deleting and drawing may run in
+    different threads: a draw sees the records before or after a change.
 
     Example:
         >>> from langchain_core.documents import Document
@@ -113,45 +131,37 @@ class RetrievedGroups(TermedSource):
         mechanism's own on a sample; see `groups.sampling`.
     """
 
+    _terms: RetrievalTerms
+
     def __init__(
         self,
         terms: RetrievalTerms,
-        records: Records,
+        embedding: Embeddings,
+        index: ShardIndex,
+        *,
         random: SecureRandom | None = None,
-        only: RecordFilter | None = None,
     ) -> None:
-        self._terms: RetrievalTerms = terms
-        self._records = records
+        self._terms = terms
+        self._embedding = embedding
+        self._held = _Held(index)
         self._random = checked_source(random)
-        self._only = only
 
     @classmethod
-    def from_documents(  # noqa: PLR0913  # the contract's own signature
+    def from_documents(
         cls,
         documents: Iterable[Document],
         embedding: Embeddings,
         *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 8,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
         embedding_batch_size: int | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
+        **options: Unpack[RetrievalOptions],
     ) -> Self:
         """Embed the documents and build the index.
 
         Args:
             documents: The records; each must carry its unit's id in its metadata.
             embedding: Any LangChain `Embeddings`.
-            unit_key: The metadata key that holds the unit id.
-            n_groups: Public slot count: number of shards, and of model calls.
-            docs_per_group: Most documents in one slot.
-            score_threshold: Least cosine of a document that counts, public.
-            sampling_rate: Probability with which a unit is searched at all. It is
-                public; who is in the sample is secret, and drawn afresh for each
-                question. Below 1 an answer costs less; `rate_for` computes a rate.
             embedding_batch_size: How many documents share a call of the embedding,
                 whatever their units; None: those of one unit. A number is sound only
                 where the other texts of a call change no bit of a text's vector; see
@@ -159,42 +169,29 @@ class RetrievedGroups(TermedSource):
             progress: Whether to draw a progress bar on standard error.
             random: For tests: a random source instead of the operating system's.
                 An insecure one is named so in the repr and the description.
-
-        Returns:
-            The group source.
+            **options: `unit_key` and `n_groups`; `docs_per_group`, `score_threshold`
+                and `sampling_rate` if wanted: see `RetrievalOptions`.
 
         Raises:
             UnitError: If a document has no usable unit id, or there are no
                 documents, or fewer units than groups.
             InvalidParameterError: If another argument, or a vector, cannot be used.
         """
-        terms = RetrievalTerms(
-            unit_key=unit_key,
-            n_groups=n_groups,
-            docs_per_group=docs_per_group,
-            score_threshold=score_threshold,
-            sampling_rate=sampling_rate,
-        )
+        terms = RetrievalTerms.of(options)
         check_embedding(embedding)
-        taken, unit_ids = take_documents(documents, unit_key)
-        check_enough_units(len(set(unit_ids)), n_groups)
+        lines, unit_ids = read_documents(documents, terms.unit_key)
+        check_enough_units(len(set(unit_ids)), terms.n_groups)
         size = embedding_batch_size
-        vectors = embed_documents(embedding, taken, unit_ids, size, progress=progress)
-        rows = vectors, taken, unit_ids
-        index = _index(terms, rows, salt=None, batch_size=size)
-        return cls(terms, Records(terms, embedding, index), random)
+        rows = embed_documents(embedding, lines, unit_ids, size, progress=progress)
+        index = _index(terms, rows, batch_size=size)
+        return cls(terms, embedding, index, random=random)
 
     @classmethod
-    def from_embeddings(  # noqa: PLR0913  # as `from_documents`
+    def from_embeddings(  # noqa: PLR0913  # as `from_documents`, and columns
         cls,
         columns: Mapping[str, Any],
         embedding: Embeddings,
         *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 8,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
         text_column: str = "text",
         vector_column: str = "embedding",
         id_column: str | None = None,
@@ -202,18 +199,17 @@ class RetrievedGroups(TermedSource):
         salt: bytes | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
+        **options: Unpack[RetrievalOptions],
     ) -> Self:
         """Build the index from vectors that exist already, for millions of records.
+
+        The bytes of a unit that is deleted later stay where the vectors are until the
+        groups are saved and loaded again.
 
         Args:
             columns: A mapping of column names to arrays (a `np.memmap`, too) or lists
                 of one length.
             embedding: What the vectors were made with; here only for the questions.
-            unit_key: The column that holds the unit id; see `from_documents`.
-            n_groups: See `from_documents`, as the parameters that follow.
-            docs_per_group: Most documents in one slot.
-            score_threshold: Least cosine of a document that counts.
-            sampling_rate: Probability with which a unit is searched at all.
             text_column: The column of texts.
             vector_column: The column of vectors, shape (rows, dimension), any numbers.
             id_column: The column of document ids, if there is one.
@@ -222,10 +218,7 @@ class RetrievedGroups(TermedSource):
                 None: new random ones.
             progress: Whether to draw a progress bar on standard error.
             random: For tests; see `from_documents`.
-
-        Returns:
-            The group source. A deleted unit is found no more, but its bytes stay where
-            the vectors are until the groups are saved and loaded again.
+            **options: See `from_documents`; `unit_key` names a column.
 
         Raises:
             UnitError: If a row has no usable unit id, or there are fewer units than
@@ -233,76 +226,42 @@ class RetrievedGroups(TermedSource):
             InvalidParameterError: If a vector is zero, not finite or of another
                 dimension, a column is missing, or another argument cannot be used.
 
-        Example:
-            >>> import numpy as np
-            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
-            >>> columns = {
-            ...     "text": [f"note {i}" for i in range(20)],
-            ...     "embedding": np.random.default_rng(0).normal(size=(20, 16)),
-            ...     "patient": [i % 10 for i in range(20)],
-            ... }
-            >>> groups = RetrievedGroups.from_embeddings(
-            ...     columns,
-            ...     DeterministicFakeEmbedding(size=16),
-            ...     unit_key="patient",
-            ...     n_groups=4,
-            ... )
-            >>> len(groups.draw("Which side effect is most common?"))
-            4
-
         Privacy:
             A vector must be a function of its own unit's texts: embed each text, or
             each unit's, in a call of its own, or with a model that computes texts of
-            one call apart. A row is read by itself; see `groups.ingest`.
+            one call apart. A row is read by itself; see `groups.records`.
         """
-        terms = RetrievalTerms(
-            unit_key=unit_key,
-            n_groups=n_groups,
-            docs_per_group=docs_per_group,
-            score_threshold=score_threshold,
-            sampling_rate=sampling_rate,
-        )
+        terms = RetrievalTerms.of(options)
         check_embedding(embedding)
         names = ColumnNames(
-            unit_key, text_column, vector_column, id_column, metadata_columns
+            terms.unit_key, text_column, vector_column, id_column, metadata_columns
         )
         rows = read_columns(columns, names, progress=progress)
-        index = _index(terms, rows, salt=salt)
-        return cls(terms, Records(terms, embedding, index), random)
+        return cls(terms, embedding, _index(terms, rows, salt), random=random)
 
     @classmethod
-    def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
+    def from_vectorstore(
         cls,
         store: VectorStore | VectorReader,
         *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 8,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
         random: SecureRandom | None = None,
+        **options: Unpack[RetrievalOptions],
     ) -> Self:
         """Read the records of a LangChain vector store out, and search them here.
 
         What others write to the store later, deletions too, shows after
         `refresh(store)`. `save` the groups, and let workers `load` and follow them.
+        What is changed in the groups is not changed in the store.
 
         Args:
             store: LangChain's in-memory store, `Chroma`, `PGVectorStore` or Qdrant; or
                 an object with the method of `groups.readers.VectorReader`.
-            unit_key: The metadata key that holds the unit id; see `from_documents`.
-            n_groups: See `from_documents`, as the parameters that follow.
-            docs_per_group: Most documents in one slot.
-            score_threshold: Least cosine of a document that counts.
-            sampling_rate: Probability with which a unit is searched at all.
             embedding: The embedding of the stored vectors; None: the store's own.
             salt: 32 secret bytes; see `from_embeddings`.
             random: For tests; see `from_documents`.
-
-        Returns:
-            The group source. What is changed in it is not changed in the store.
+            **options: See `from_documents`.
 
         Raises:
             UnsoundStoreError: If what the store returns depends on others or on chance.
@@ -315,58 +274,12 @@ class RetrievedGroups(TermedSource):
             See `groups.readers`. Only the operator knows how the store's vectors were
             made: each must be a function of its own unit's texts.
         """
-        terms = RetrievalTerms(
-            unit_key=unit_key,
-            n_groups=n_groups,
-            docs_per_group=docs_per_group,
-            score_threshold=score_threshold,
-            sampling_rate=sampling_rate,
-        )
+        terms = RetrievalTerms.of(options)
         embedding = check_embedding(
             readers.embedding_of(store) if embedding is None else embedding
         )
-        documents, vectors = readers.read_out(store)
-        index = _index(terms, rows_of(vectors, documents, unit_key), salt=salt)
-        return cls(terms, Records(terms, embedding, index), random)
-
-    @staticmethod
-    def rate_for(
-        people_per_question: float, n_groups: int, people_per_group: float = 2
-    ) -> float:
-        """Return the sampling rate at which groups hold a few people each, on average.
-
-        It is n_groups * people_per_group / people_per_question, and 1 at most. It is
-        published: `people_per_question` must be a *public* guess of how many people
-        have something to say on a question, not a count. Aim at two people a group or
-        more: with one, every third group is empty by chance.
-
-        Raises:
-            InvalidParameterError: If an argument is out of range.
-
-        Example:
-            >>> RetrievedGroups.rate_for(1600, n_groups=100)
-            0.125
-        """
-        people = parameters.positive("people_per_question", people_per_question)
-        groups = parameters.count(n_groups, "n_groups")
-        size = parameters.positive("people_per_group", people_per_group)
-        return min(1.0, groups * size / people)
-
-    def where(
-        self,
-        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002  # what LangChain's stores call it
-        **values: Any,
-    ) -> Self:
-        """Return these groups for only the records that match; see `GroupSource.where`.
-
-        Both share the records: what is added, deleted or saved through one of them is
-        so for both, whether it matches or not.
-
-        Raises:
-            InvalidParameterError: If the filter can't be used.
-        """
-        only = self._narrowed(filter, **values)
-        return type(self)(self._terms, self._records, self._random, only)
+        rows = readers.read_out(store, terms.unit_key)
+        return cls(terms, embedding, _index(terms, rows, salt), random=random)
 
     @classmethod
     def load(
@@ -389,13 +302,9 @@ class RetrievedGroups(TermedSource):
                 (an erasure, a fresh salt, more records), and reads it again if so.
                 Groups that follow are not changed or saved in place themselves.
             memory_map: Whether vectors and texts stay on the disk, and are read where
-                a search needs them; processes then share them. A
-                later save deletes the files; the system frees their place when nobody
-                has them mapped, so let processes that map them `follow`.
+                a search needs them; processes then share them. A later save deletes the
+                files, so let processes that map them `follow`.
             random: For tests; see `from_documents`.
-
-        Returns:
-            The group source.
 
         Raises:
             InvalidParameterError: If the directory is missing, foreign, damaged,
@@ -403,30 +312,37 @@ class RetrievedGroups(TermedSource):
             UnitError: If a stored document has no usable unit id.
 
         Privacy:
-            With `follow` a question reads the directory before it is charged, and a
-            release sees one revision; see `groups.records.Records`.
+            With `follow` a question reads the directory before it is charged, so that a
+            failure costs nothing. A whole revision takes the place of a whole revision.
+            Revisions are of one corpus that changes over time, and the account's
+            guarantee holds for all records that a unit has in any of them: a release
+            sees one revision, in which the unit has one slot. That a revision came, and
+            when, shows in how long a question takes. It is public: it says that the
+            operator saved something, not whose records changed.
         """
         check_embedding(embedding)
         terms, index, base = saved.load(path, memory_map=memory_map)
-        records = Records(terms, embedding, index, base=base, follows=follow)
-        return cls(terms, records, random)
+        groups = cls(terms, embedding, index, random=random)
+        groups._held.base, groups._held.follows = base, follow
+        return groups
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the documents, vectors, parameters and salt to a directory.
 
         JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
-        directory is private records and the secret salt, in the clear: keep it on an
-        encrypted disk. It is written for the owner alone (mode 0700, files 0600). An
-        earlier save is replaced at once and as a whole, and its files are deleted;
-        groups that follow it (`load(..., follow=True)`) take the new one over. Groups
-        over a store that was read out save what they have read.
+        directory is private records and the secret salt, in the clear, for the owner
+        alone (mode 0700, files 0600): keep it on an encrypted disk. An earlier save is
+        replaced at once and as a whole; groups that follow it take the new one over.
 
         Raises:
             InvalidParameterError: If the place is taken, it was saved anew since these
-                groups were loaded from it, or a document's metadata cannot be written
-                as JSON.
+                groups were loaded from it.
         """
-        self._records.save(path)
+        held = self._held
+        with held.writing:
+            revision = saved.save(path, self._terms, held.index, held.base)
+            if not held.follows:
+                held.base = replace(revision, memory_map=False)
 
     def add_documents(
         self,
@@ -437,24 +353,35 @@ class RetrievedGroups(TermedSource):
     ) -> int:
         """Embed and add documents, of new units or of known ones; return how many.
 
-        A known unit's documents join its shard; nobody else moves.
+        All are added or, if an error is raised, none. A known unit's documents join its
+        shard; nobody else moves.
 
-        Args:
-            documents: The records.
-            embedding_batch_size: See `from_documents`. The largest that was ever used
-                stands in the public description from then on.
-            progress: Whether to draw a progress bar on standard error.
-
-        Returns:
-            How many documents were added: all, or none if an error is raised.
+        Of `embedding_batch_size` (see `from_documents`) the largest that was ever used
+        stands in the public description from then on.
 
         Raises:
             UnitError: If a document has no usable unit id.
             InvalidParameterError: If a document's id is taken, the embedding returns
                 no vectors of the right dimension, or these groups follow a saved index.
         """
+        self._require_writable()
+        lines, unit_ids = read_documents(documents, self.unit_key)
+        # Once before the embedding is paid for, once after.
+        ids = [document.id for document in lines.documents()]
+        check_document_ids(ids, self._index.document_ids())
+        if not ids:
+            return 0
         size = embedding_batch_size
-        return self._records.add(documents, size, progress=progress)
+        rows = embed_documents(
+            self._embedding, lines, unit_ids, size, progress=progress
+        )
+
+        def more(index: ShardIndex) -> ShardIndex:
+            check_document_ids(ids, index.document_ids())
+            return index.with_rows(_fitting(rows, index), size)
+
+        self._change(more)
+        return len(ids)
 
     def delete_unit(self, unit_id: str | int) -> int:
         """Delete a unit's documents; return how many, at least 1.
@@ -462,23 +389,26 @@ class RetrievedGroups(TermedSource):
         Added again, the unit returns to the same shard.
 
         Raises:
-            UnitError: If no document has that id, so that an erasure with a mistyped id
-                does not look successful. The id is not in the message.
+            UnitError: If no document has that id. The id is not in the message.
             InvalidParameterError: If these groups follow a saved index.
         """
-        return self._records.delete_unit(canonical_unit_id(unit_id))
+        unit = canonical_unit_id(unit_id)
+
+        def less(index: ShardIndex) -> ShardIndex:
+            found = index if unit is None else index.without(unit)
+            if found is index:
+                refuse_unknown_unit(self.unit_key)
+            return found
+
+        before, after = self._change(less)
+        return before.n_documents - after.n_documents
 
     def refresh(self, store: VectorStore | VectorReader | None = None) -> None:
         """Read a store out again, or look again at a followed directory.
 
         All records are replaced by what the store holds now. The salt stays, so that no
-        unit moves to another shard. To erase a person, delete their records in the
-        store first, and then here (`delete_unit`) or by reading the store again. Groups
-        that follow a directory take the change over after `save`.
-
-        Args:
-            store: The store, as in `from_vectorstore`; None for groups that follow a
-                saved index, which also look at it before each question.
+        unit moves to another shard. Without a store, for groups that follow a saved
+        index, it looks at the index, as each question does.
 
         Raises:
             UnitError: If a record has no usable unit id. The groups stay as they were.
@@ -486,7 +416,21 @@ class RetrievedGroups(TermedSource):
             InvalidParameterError: If the store can't be read, or nothing can be read
                 again.
         """
-        self._records.refresh(store)
+        if store is None and not self._held.follows:
+            raise InvalidParameterError(
+                "refresh() without a store is for groups that follow a saved index "
+                "(load(..., follow=True)). Pass the store to read it out again."
+            )
+        if store is None:
+            self._follow()
+            return
+        self._require_writable()
+        rows = readers.read_out(store, self.unit_key)
+        self._change(
+            lambda index: ShardIndex.of(
+                _fitting(rows, index), n_shards=self.n_groups, salt=index.salt
+            )
+        )
 
     def prepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the public half of a draw.
@@ -495,11 +439,10 @@ class RetrievedGroups(TermedSource):
             InvalidParameterError: If the question is not a text, or its vector is zero,
                 not finite, or of another dimension than the index.
         """
-        vector = embed_question(self._embedding, check_question(question))
-        scaled = unit_question(vector, self._index.dimension)
+        vector = question_vector(self._embedding, question, self._index.dimension)
         # Last, so that little time is left until the draw.
-        self._records.follow()
-        return PreparedQuestion(scaled, self._terms, self._only)
+        self._follow()
+        return PreparedQuestion(vector, self._terms, self._only)
 
     def draw_prepared(
         self, prepared: Any, *, collect: Collect | None = None
@@ -520,22 +463,26 @@ class RetrievedGroups(TermedSource):
         self._check_charging(collect)
         # Read once: the whole draw sees one state, also while others write.
         index = self._index
-        if (
-            not isinstance(prepared, PreparedQuestion)
-            or prepared.vector.shape != (1, index.dimension)
-            or prepared.terms != self._terms
+        if not isinstance(prepared, PreparedQuestion) or prepared.vector.shape != (
+            1,
+            index.dimension,
         ):
             raise InvalidParameterError(
                 "Pass draw_prepared() the result of prepare(question) of these groups."
             )
-        # A filter is that of these groups, for whichever the question was prepared.
-        question = replace(prepared, only=self._only)
+        # Terms and filter are those of these groups, whoever prepared the question.
+        question = replace(prepared, terms=self._terms, only=self._only)
         return draw_slots(index, question, collect=collect, random=self._source)
+
+    def over(self, index: ShardIndex) -> Self:
+        """Return groups without a sample over other records, for an audit."""
+        terms = self._terms.model_copy(update={"sampling_rate": 1.0})
+        return self._changed(_terms=terms, _held=_Held(index))
 
     @property
     def n_units(self) -> int:
         """Number of units, private: for the operator alone."""
-        return self._index.n_units
+        return len(self._index.unit_ids())
 
     @property
     def metadata_keys(self) -> frozenset[str]:
@@ -550,24 +497,80 @@ class RetrievedGroups(TermedSource):
         return {**super().description, **shared}
 
     @property
-    def _embedding(self) -> Embeddings:
-        return self._records.embedding
-
-    @property
     def _index(self) -> ShardIndex:
-        return self._records.index
+        return self._held.index
+
+    def _require_writable(self) -> None:
+        """Refuse a change that would not last."""
+        if self._held.follows:
+            raise InvalidParameterError(
+                "These groups follow a saved index (follow=True) and are not changed "
+                "themselves. Load it without follow, change that, and save it: all "
+                "that follow take it over. langchain_dpicl.operate.erase does so "
+                "for one person."
+            )
+
+    def _change(
+        self, change: Callable[[ShardIndex], ShardIndex]
+    ) -> tuple[ShardIndex, ShardIndex]:
+        """Put another index in place; return the one before, and it."""
+        self._require_writable()
+        with self._held.writing:
+            before = self._index
+            self._held.index = change(before)
+            return before, self._index
+
+    def _follow(self) -> None:
+        """Take over what others have saved, where these groups follow a folder."""
+        held = self._held
+        base = held.base
+        if not held.follows or base is None:
+            return
+        if saved.read_stamp(base.path) == base.stamp:
+            return
+        with held.writing:
+            base = held.base or base
+            if saved.read_stamp(base.path) == base.stamp:
+                return
+            terms, index, revision = saved.load(base.path, memory_map=base.memory_map)
+            if revision.number <= base.number:
+                raise InvalidParameterError(
+                    f"An older revision of the groups in {base.path} took the place of "
+                    "the one that this process has loaded, and may hold who was "
+                    "erased since: no question is asked. Repeat those erasures, then "
+                    "start this process anew."
+                )
+            if terms != self._terms or index.dimension != held.index.dimension:
+                raise InvalidParameterError(
+                    f"The groups in {base.path} were saved with other parameters or "
+                    "another embedding than those that this process has loaded: no "
+                    "question is asked. Start it anew."
+                )
+            held.index, held.base = index, revision
 
 
 def _index(
     terms: RetrievalTerms,
     rows: Rows,
-    *,
-    salt: bytes | None,
+    salt: bytes | None = None,
     batch_size: int | None = None,
 ) -> ShardIndex:
     """Return the first index of some groups, of enough units."""
-    salt = new_salt() if salt is None else check_salt(salt)
-    check_enough_units(len(set(rows[2])), terms.n_groups)
+    salt = os.urandom(SALT_BYTES) if salt is None else check_salt(salt)
+    check_enough_units(len(set(rows.unit_ids)), terms.n_groups)
     return ShardIndex.of(
-        *rows, n_shards=terms.n_groups, salt=salt, batch_size=batch_size
+        rows, n_shards=terms.n_groups, salt=salt, batch_size=batch_size
     )
+
+
+def _fitting(rows: Rows, index: ShardIndex) -> Rows:
+    """Return rows whose vectors can stand in an index, or refuse them."""
+    if not rows.unit_ids:
+        return no_rows(index.dimension)
+    if rows.vectors.shape[1] != index.dimension:
+        raise InvalidParameterError(
+            f"There are vectors of {rows.vectors.shape[1]} numbers, and the index "
+            f"holds vectors of {index.dimension}. Use the embedding that it was built "
+            "with, or build the groups anew."
+        )
+    return rows

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from langchain_core.documents import Document
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import Collect, canonical_unit_id
-from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.base import HoldsRecords, TermedSource
-from langchain_dpicl.groups.filtering import RecordFilter
-from langchain_dpicl.groups.ingest import (
+from langchain_dpicl.groups.base import (
+    HoldsRecords,
+    SamplingTerms,
+    TermedSource,
+    check_enough_units,
+)
+from langchain_dpicl.groups.records import (
     check_document_ids,
     shallow_copy,
     take_documents,
 )
-from langchain_dpicl.groups.sampling import deal, poisson_sample
-from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
+from langchain_dpicl.groups.sampling import poisson_sample
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 
@@ -58,17 +61,17 @@ class SampledGroups(TermedSource):
         secure randomness (`groups.sampling`).
     """
 
+    _terms: SamplingTerms
+
     def __init__(
         self,
         terms: SamplingTerms,
         corpus: _Corpus,
         random: SecureRandom | None = None,
-        only: RecordFilter | None = None,
     ) -> None:
-        self._terms: SamplingTerms = terms
+        self._terms = terms
         self._corpus = corpus
         self._random = checked_source(random)
-        self._only = only
 
     @classmethod
     def from_documents(  # the contract's own signature
@@ -97,9 +100,6 @@ class SampledGroups(TermedSource):
             random: For tests: a random source instead of the operating system's.
                 An insecure one is named so in the repr and the description.
 
-        Returns:
-            The group source.
-
         Raises:
             UnitError: If a document has no usable unit id, or there are no
                 documents, or fewer units than groups.
@@ -111,55 +111,12 @@ class SampledGroups(TermedSource):
             sampling_rate=sampling_rate,
             docs_per_unit=docs_per_unit,
         )
-        corpus = _Corpus(*take_documents(documents, unit_key))
+        corpus = _Corpus()
+        corpus.add(*take_documents(documents, unit_key))
         if n_units is None:
             n_units = len(corpus.units)
-        else:
-            parameters.count(n_units, "n_units")
-        check_enough_units(n_units, terms.n_groups)
+        check_enough_units(parameters.count(n_units, "n_units", minimum=0), n_groups)
         return cls(terms, corpus, random)
-
-    @staticmethod
-    def rate_for(n_units: int, n_groups: int, records_per_group: float) -> float:
-        """Return the sampling rate that fills groups to a wanted size on average.
-
-        It is q = n_groups * records_per_group / n_units, and is published: `n_units`
-        must be a *public* number, not a count that is private.
-
-        Raises:
-            InvalidParameterError: If that is more than 1, or an argument is out of
-            range.
-
-        Example:
-            >>> rate = SampledGroups.rate_for(30_000, n_groups=10, records_per_group=3)
-            >>> rate
-            0.001
-        """
-        units = parameters.count(n_units, "n_units")
-        groups = parameters.count(n_groups, "n_groups")
-        size = parameters.positive("records_per_group", records_per_group)
-        rate = groups * size / units
-        if rate > 1:
-            raise InvalidParameterError(
-                f"{groups} groups of {size:g} units need a sampling rate of {rate:g} "
-                f"over {units} units; it can be 1 at most. Ask for less."
-            )
-        return rate
-
-    def where(
-        self,
-        filter: Mapping[str, Any] | RecordFilter | None = None,  # noqa: A002  # what LangChain's stores call it
-        **values: Any,
-    ) -> Self:
-        """Return these groups for only the records that match; see `GroupSource.where`.
-
-        Both share the records. The rate is that of each unit.
-
-        Raises:
-            InvalidParameterError: If the filter can't be used.
-        """
-        only = self._narrowed(filter, **values)
-        return type(self)(self._terms, self._corpus, self._random, only)
 
     def add_documents(self, documents: Iterable[Document]) -> int:
         """Add documents, of new units or of known ones; return how many.
@@ -176,11 +133,7 @@ class SampledGroups(TermedSource):
         return len(taken)
 
     def delete_unit(self, unit_id: str | int) -> int:
-        """Delete all documents of a unit; return how many, at least 1.
-
-        Raises:
-            UnitError: If no document has that id. The id is not in the message.
-        """
+        """Delete all documents of a unit; return how many, or raise a `UnitError`."""
         deleted = self._corpus.delete(canonical_unit_id(unit_id))
         if not deleted:
             refuse_unknown_unit(self.unit_key)
@@ -195,7 +148,9 @@ class SampledGroups(TermedSource):
     def metadata_keys(self) -> frozenset[str]:
         """Every key that any record's metadata has: for the operator."""
         records = self._corpus.units.values()
-        return frozenset(key for own in records for one in own for key in one.metadata)
+        return frozenset(
+            key for unit in records for one in unit for key in one.metadata
+        )
 
     def prepare(self, question: str) -> None:
         """Do nothing: a draw does not look at the question."""
@@ -205,26 +160,17 @@ class SampledGroups(TermedSource):
     ) -> list[list[Document]]:
         """Sample units afresh and return their slots; `prepared` is None.
 
-        A sampled event is charged to every unit, so there is no `collect`: the
+        A sampled event is charged to every unit, so a `collect` is refused: the
         amplification holds only while nobody knows who was in the sample.
-
-        Returns:
-            `n_groups` slots, some may be empty. The documents are copies.
-
-        Raises:
-            InvalidParameterError: If a `collect` is given.
         """
         self._check_charging(collect)
         del prepared  # a sample must not depend on the question
-        return [
-            [shallow_copy(document) for document in slot] for slot in self.draw_shared()
-        ]
+        return [list(map(shallow_copy, slot)) for slot in self.draw_shared()]
 
     def draw_shared(self) -> list[list[Document]]:
         """Sample units afresh and return their slots, of the corpus's own documents.
 
         For code that only reads them: a copy takes longer than the rest of a draw.
-        `draw_prepared` returns copies of these documents.
         """
         terms, random = self._terms, self._source
         # Read once: the whole draw sees one state, also while others write.
@@ -234,9 +180,9 @@ class SampledGroups(TermedSource):
         # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
         # depends on it: any function of the unit's own word gives a valid slot.
         words = random.words(len(sample)) % np.uint64(terms.n_groups)
-        documents = [document for own in records for document in own]
+        documents = [document for unit in records for document in unit]
         slots = deal(
-            np.repeat(np.arange(len(sample)), [len(own) for own in records]),
+            np.repeat(np.arange(len(sample)), [len(unit) for unit in records]),
             words.astype(np.int64),
             random.words(len(documents)),
             terms.n_groups,
@@ -258,29 +204,65 @@ class _Corpus(HoldsRecords):
     Writers take turns and put a new mapping in place; readers use the one in place.
     """
 
-    def __init__(self, documents: Sequence[Document], unit_ids: Sequence[str]) -> None:
+    def __init__(self) -> None:
         self.units: dict[str, list[Document]] = {}
+        self.in_order: list[list[Document]] = []
         self._writing = threading.Lock()
-        self.add(documents, unit_ids)
 
     def add(self, documents: Sequence[Document], unit_ids: Sequence[str]) -> None:
         """Add documents: all or, if an error is raised, none."""
         with self._writing:
-            records = [one for own in self.units.values() for one in own]
-            known = [record.id for record in records if record.id is not None]
-            check_document_ids(documents, known)
-            units = {unit_id: list(own) for unit_id, own in self.units.items()}
+            units = {unit_id: list(records) for unit_id, records in self.units.items()}
+            known = (one.id for records in units.values() for one in records)
+            check_document_ids((document.id for document in documents), known)
             for document, unit_id in zip(documents, unit_ids, strict=True):
                 units.setdefault(unit_id, []).append(document)
-            self._put(units)
+            self.units, self.in_order = units, list(units.values())
 
     def delete(self, unit_id: str | None) -> int:
         """Delete a unit, which may be unknown; return how many records it had."""
         with self._writing:
             units = dict(self.units)
-            deleted = len(units.pop(unit_id, ())) if unit_id is not None else 0
-            self._put(units)
-        return deleted
+            deleted = units.pop(unit_id or "", [])
+            self.units, self.in_order = units, list(units.values())
+        return len(deleted)
 
-    def _put(self, units: dict[str, list[Document]]) -> None:
-        self.units, self.in_order = units, list(units.values())
+
+def deal(
+    units: NDArray[np.int64],
+    unit_slots: NDArray[np.int64],
+    row_words: NDArray[np.uint64],
+    n_slots: int,
+    docs_per_unit: int | None,
+) -> list[list[int]]:
+    """Return each slot's rows, given everybody's own randomness.
+
+    Args:
+        units: For each row (document), its unit's place in `unit_slots`.
+        unit_slots: For each unit, its slot.
+        row_words: For each row, a random word of its own: the order inside a slot.
+        n_slots: Number of slots.
+        docs_per_unit: Most rows of one unit, those of lowest words; None: all.
+
+    Example:
+        >>> units, words = np.array([0, 0, 1]), np.array([9, 4, 7], np.uint64)
+        >>> deal(units, np.array([1, 1]), words, 3, None)
+        [[], [1, 2, 0], []]
+
+    Privacy:
+        One unit more brings one entry of `unit_slots` and rows of its own. Which rows
+        of a unit are kept depends on that unit's words alone, and a slot's order on the
+        words in that slot, so that one slot changes.
+    """
+    kept = np.arange(len(units))
+    if docs_per_unit is not None and len(units):
+        by_unit = np.lexsort((row_words, units))
+        starts = np.flatnonzero(np.diff(units[by_unit], prepend=-1))
+        counts = np.diff(np.append(starts, len(units)))
+        rank = np.arange(len(units)) - np.repeat(starts, counts)
+        kept = by_unit[rank < docs_per_unit]
+    slots = unit_slots[units[kept]]
+    order = np.lexsort((row_words[kept], slots))
+    edges = np.searchsorted(slots[order], np.arange(n_slots + 1))
+    rows = kept[order].tolist()
+    return [rows[first:end] for first, end in pairwise(edges)]

@@ -24,7 +24,6 @@ Privacy:
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from langchain_dpicl.mechanisms.random import SecureRandom
-
-_WORD_BITS = 64
-_BYTE_BITS = 8
-_REST_BITS = _WORD_BITS - _BYTE_BITS
 
 
 def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int64]:
@@ -53,56 +48,16 @@ def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int6
         rate q is an upper bound. A sample of fixed size is not Poisson and must not be
         accounted as one: one unit in it is another unit out.
     """
-    threshold = int(rate * 2.0**_WORD_BITS)
-    if threshold >= 1 << _WORD_BITS:
+    threshold = int(rate * 2.0**64)
+    if threshold >= 1 << 64:
         return np.arange(n)
-    first, rest = divmod(threshold, 1 << _REST_BITS)
-    words = random.words(-(-n // _BYTE_BITS))
+    first, rest = divmod(threshold, 1 << 56)
+    words = random.words(-(-n // 8))
     heads = np.ascontiguousarray(words, np.uint64).view(np.uint8)[:n]
     candidates = np.flatnonzero(heads <= first)
     is_open = heads[candidates] == first
-    tails = random.words(int(is_open.sum())) >> np.uint64(_BYTE_BITS)
+    tails = random.words(int(is_open.sum())) >> np.uint64(8)
     included = ~is_open
     included[is_open] = tails < np.uint64(rest)
     sample: NDArray[np.int64] = candidates[included]
     return sample
-
-
-def deal(
-    units: NDArray[np.int64],
-    unit_slots: NDArray[np.int64],
-    row_words: NDArray[np.uint64],
-    n_slots: int,
-    docs_per_unit: int | None,
-) -> list[list[int]]:
-    """Return each slot's rows, given everybody's own randomness.
-
-    Args:
-        units: For each row (document), its unit's place in `unit_slots`.
-        unit_slots: For each unit, its slot.
-        row_words: For each row, a random word of its own: the order inside a slot.
-        n_slots: Number of slots.
-        docs_per_unit: Most rows of one unit, those of lowest words; None: all.
-
-    Example:
-        >>> units, words = np.array([0, 0, 1]), np.array([9, 4, 7], np.uint64)
-        >>> deal(units, np.array([1, 1]), words, 3, None)
-        [[], [1, 2, 0], []]
-
-    Privacy:
-        One unit more brings one entry of `unit_slots` and rows of its own. Which rows
-        of a unit are kept depends on that unit's words alone, and a slot's order on the
-        words in that slot, so that one slot changes.
-    """
-    kept = np.arange(len(units))
-    if docs_per_unit is not None and len(units):
-        by_unit = np.lexsort((row_words, units))
-        starts = np.flatnonzero(np.diff(units[by_unit], prepend=-1))
-        counts = np.diff(np.append(starts, len(units)))
-        rank = np.arange(len(units)) - np.repeat(starts, counts)
-        kept = by_unit[rank < docs_per_unit]
-    slots = unit_slots[units[kept]]
-    order = np.lexsort((row_words[kept], slots))
-    edges = np.searchsorted(slots[order], np.arange(n_slots + 1))
-    rows = kept[order].tolist()
-    return [rows[first:end] for first, end in pairwise(edges)]

@@ -33,23 +33,22 @@ from pathlib import Path
 from typing import IO, Annotated, Any, Final, Literal
 
 import numpy as np
-from langchain_core.documents import Document
 from pydantic import Field
 
 from langchain_dpicl.common import files
 from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.base import HoldsRecords
+from langchain_dpicl.groups.base import HoldsRecords, RetrievalTerms
 from langchain_dpicl.groups.index import ShardIndex
-from langchain_dpicl.groups.ingest import Vectors, check_document_ids
-from langchain_dpicl.groups.lines import (
-    DocumentLines,
-    line_at,
+from langchain_dpicl.groups.records import (
+    Lines,
+    Rows,
+    Vectors,
+    check_document_ids,
+    is_shallow,
     parsed_line,
-    require_shallow,
 )
-from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.groups.units import SALT_BYTES, new_salt, unit_id_of
+from langchain_dpicl.groups.units import SALT_BYTES, unit_id_of
 from langchain_dpicl.public import Public
 
 FORMAT: Final = "langchain-dpicl/retrieved-groups"
@@ -60,19 +59,20 @@ Path_ = str | os.PathLike[str]
 _MANIFEST = "manifest.json"
 _DOCUMENTS, _VECTORS = r"^documents-\w+-\w+\.jsonl$", r"^vectors-\w+-\w+\.npy$"
 _DATA = re.compile(rf"{_DOCUMENTS}|{_VECTORS}|^\.\w+\.draft$")
-_KEY = rf"^[0-9a-f]{{{2 * SALT_BYTES}}}$"
 _BLOCK = 1 << 20
 _NORM_TOLERANCE = 1e-3
 _HEARD = 1000  # Documents that a bar moves on by: drawing each would take longer.
+
+Key = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * SALT_BYTES}}}$", repr=False)]
 
 
 class Secrets(Public):
     """What of a manifest is secret."""
 
-    salt: Annotated[str, Field(pattern=_KEY)] = Field(repr=False)
+    salt: Key
     """The salt of the groups, in hexadecimal digits."""
 
-    erasure_key: Annotated[str, Field(pattern=_KEY)] = Field(repr=False)
+    erasure_key: Key
     """The key of certificates' fingerprints."""
 
     erasures: tuple[dict[str, Any], ...] = Field(default=(), strict=False, repr=False)
@@ -97,19 +97,11 @@ class Manifest(Public):
 
 @dataclass(frozen=True, repr=False)
 class Revision(HoldsRecords):
-    """One revision of a saved index: what of it is not in the index. Private.
-
-    Attributes:
-        path: The directory.
-        number: 1 for the first save, and so on.
-        stamp: The manifest's bytes: equal for the same revision alone.
-        secrets: The key of certificates' fingerprints, and the erasures so far.
-        memory_map: Whether its files are mapped.
-    """
+    """One revision of a saved index: what of it is not in the index. Private."""
 
     path: Path
-    number: int
-    stamp: bytes
+    number: int  # 1 for the first save, and so on.
+    stamp: bytes  # The manifest: equal for the same revision alone.
     secrets: Secrets
     memory_map: bool = False
 
@@ -117,10 +109,7 @@ class Revision(HoldsRecords):
 def save(
     path: Path_, terms: RetrievalTerms, index: ShardIndex, base: Revision | None = None
 ) -> Revision:
-    """Write an index to a directory; see `RetrievedGroups.save`.
-
-    `base` is the revision that the index comes from.
-    """
+    """Write an index, which comes from the revision `base`, to a directory."""
     with one_writer(path, create=True) as directory:
         return write(directory, terms, index, base)
 
@@ -132,7 +121,10 @@ def write(
     base: Revision | None,
     advance: Advance = no_progress,
 ) -> Revision:
-    """Write an index as the next revision; the caller is the one writer."""
+    """Write an index as the next revision; the caller is the one writer.
+
+    `advance` hears how many documents are written.
+    """
     is_there = (directory / _MANIFEST).exists()
     if base is not None and base.path == directory:
         if not is_there or read_stamp(directory) != base.stamp:
@@ -144,14 +136,23 @@ def write(
     elif is_there:
         base = read_revision(directory)
     else:
-        secrets = Secrets(salt=index.salt.hex(), erasure_key=new_salt().hex())
+        key = random_source.token_hex(SALT_BYTES)
+        secrets = Secrets(salt=index.salt.hex(), erasure_key=key)
         base = Revision(directory, 0, b"", secrets)
     number = base.number + 1
     name = f"{number}-{random_source.token_hex(8)}"
-    notes, rows = f"documents-{name}.jsonl", f"vectors-{name}.npy"
+    notes, vectors = f"documents-{name}.jsonl", f"vectors-{name}.npy"
     try:
-        _write_documents(directory / notes, index, advance)
-        _write_vectors(directory / rows, index)
+        with _private_file(directory / notes) as file:
+            for shard in index.shards:
+                file.writelines(shard.lines)
+                advance(len(shard.lines))
+        with _private_file(directory / vectors) as file:
+            shape = (index.n_documents, index.dimension)
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for shard in index.shards:
+                file.write(shard.vectors.astype("<f4", copy=False).tobytes())
         manifest = Manifest(
             revision=number,
             terms=terms,
@@ -159,8 +160,8 @@ def write(
             dimension=index.dimension,
             documents=index.n_documents,
             documents_file=notes,
-            vectors_file=rows,
-            blake2b={name: _checksum(directory / name) for name in (notes, rows)},
+            vectors_file=vectors,
+            blake2b={name: _checksum(directory / name) for name in (notes, vectors)},
             secrets=base.secrets.model_copy(update={"salt": index.salt.hex()}),
         )
         stamp = manifest.model_dump_json(indent=2).encode()
@@ -189,7 +190,11 @@ def load(
     while True:
         stamp = read_stamp(directory)
         try:
-            return _load(directory, stamp, memory_map=memory_map, advance=advance)
+            manifest = _manifest(directory, stamp)
+            revision = Revision(
+                directory, manifest.revision, stamp, manifest.secrets, memory_map
+            )
+            return manifest.terms, _index(revision, manifest, advance), revision
         except (InvalidParameterError, FileNotFoundError):
             # Its files are gone where a newer revision came meanwhile.
             if read_stamp(directory) == stamp:
@@ -218,7 +223,7 @@ def sweep(directory: Path) -> int:
     named: dict[str, str] = {}
     if (directory / _MANIFEST).exists():
         named = _manifest(directory, read_stamp(directory)).blake2b
-    old = [one for one in _data_files(directory) if one.name not in named]
+    old = [file for file in _data_files(directory) if file.name not in named]
     for file in old:
         file.unlink(missing_ok=True)
     files.sync_directory(directory)
@@ -241,9 +246,10 @@ def one_writer(path: Path_, *, create: bool = False) -> Iterator[Path]:
     if not create:
         read_stamp(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if not any(directory.iterdir()):
+    there = list(directory.iterdir())
+    if not there:
         directory.chmod(0o700)
-    elif len(_data_files(directory)) < len(list(directory.iterdir())):
+    elif len(_data_files(directory)) < len(there):
         # A first save that a crash has ended has left data files alone.
         _require_saved(directory)
     if os.name == "nt":
@@ -263,46 +269,45 @@ def one_writer(path: Path_, *, create: bool = False) -> Iterator[Path]:
                 directory.rmdir()
 
 
-def _load(
-    directory: Path, stamp: bytes, *, memory_map: bool, advance: Advance
-) -> tuple[RetrievalTerms, ShardIndex, Revision]:
-    manifest = _manifest(directory, stamp)
-    terms, notes, rows = manifest.terms, manifest.documents_file, manifest.vectors_file
-    for name in (notes, rows):
-        if _checksum(directory / name) != manifest.blake2b.get(name):
-            raise _damaged(name, "it is cut short or was changed after it was saved")
-    vectors = _read_vectors(directory / rows, mapped=memory_map)
-    documents: list[Document] = []
-    lengths: list[int] = []
-    unit_ids: list[str] = []
+def _index(revision: Revision, manifest: Manifest, advance: Advance) -> ShardIndex:
+    """Read a revision's data files; `advance` hears how many documents are read."""
+    notes = revision.path / manifest.documents_file
+    vectors_file = revision.path / manifest.vectors_file
+    for file in (notes, vectors_file):
+        if _checksum(file) != manifest.blake2b.get(file.name):
+            raise _damaged(
+                file.name, "it is cut short or was changed after it was saved"
+            )
+    vectors = _read_vectors(vectors_file, mapped=revision.memory_map)
+    lengths, unit_ids = [], []
 
-    def read() -> Iterator[Document]:
-        for line, document in _read_documents(directory / notes, advance):
-            position = len(unit_ids)
-            unit_ids.append(unit_id_of(document, terms.unit_key, position=position))
-            if memory_map:
-                require_shallow(document.metadata, position)
+    def document_ids() -> Iterator[str | None]:
+        with notes.open("rb") as lines:
+            for row, line in enumerate(lines):
+                try:
+                    document = parsed_line(line)
+                except (KeyError, TypeError, ValueError, RecursionError):
+                    document = None
+                if document is None or not is_shallow(document.metadata):
+                    raise _damaged(notes.name, f"line {row + 1} is not a document")
+                key = manifest.terms.unit_key
+                unit_ids.append(unit_id_of(document, key, position=row))
                 lengths.append(len(line))
-            else:
-                documents.append(document)
-            yield document
+                if row % _HEARD == 0:
+                    advance(min(_HEARD, manifest.documents - row))
+                yield document.id
 
-    check_document_ids(read())
+    check_document_ids(document_ids())
     expected = (manifest.documents, manifest.dimension)
     if vectors.shape != expected or len(unit_ids) != expected[0]:
         raise _damaged(_MANIFEST, "its counts are not those of the other files")
-    index = ShardIndex.of(
-        vectors,
-        DocumentLines.over(_mapped(directory / notes), lengths)
-        if memory_map
-        else documents,
-        unit_ids,
-        n_shards=terms.n_groups,
+    buffer = _mapped(notes) if revision.memory_map else notes.read_bytes()
+    return ShardIndex.of(
+        Rows(vectors, Lines(buffer, lengths), unit_ids),
+        n_shards=manifest.terms.n_groups,
         salt=bytes.fromhex(manifest.secrets.salt),
         batch_size=manifest.embedding_batch_size,
     )
-    number, secrets = manifest.revision, manifest.secrets
-    return terms, index, Revision(directory, number, stamp, secrets, memory_map)
 
 
 def _manifest(directory: Path, stamp: bytes) -> Manifest:
@@ -320,45 +325,6 @@ def _manifest(directory: Path, stamp: bytes) -> Manifest:
     with suppress(InvalidParameterError):
         return Manifest.model_validate_json(stamp)
     raise _damaged(_MANIFEST, "its fields are not usable")
-
-
-def _write_documents(path: Path, index: ShardIndex, advance: Advance) -> None:
-    """Write the documents, one a line, shard by shard; `advance` hears how many."""
-    with _private_file(path) as file:
-        for shard in index.shards:
-            rows = range(len(shard.documents))
-            file.writelines(line_at(shard.documents, row) for row in rows)
-            advance(len(rows))
-
-
-def _write_vectors(path: Path, index: ShardIndex) -> None:
-    """Write the vectors, one a row, in the order of the documents."""
-    header = {
-        "descr": "<f4",
-        "fortran_order": False,
-        "shape": (index.n_documents, index.dimension),
-    }
-    with _private_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for shard in index.shards:
-            file.write(shard.vectors.astype("<f4", copy=False).tobytes())
-
-
-def _read_documents(path: Path, advance: Advance) -> Iterator[tuple[bytes, Document]]:
-    """Yield the lines of a file, each with its document; `advance` hears how many."""
-    number = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                document = parsed_line(line)
-            except (KeyError, TypeError, ValueError, RecursionError):
-                document = None
-            if document is None:
-                raise _damaged(path.name, f"line {number} is not a document")
-            yield line, document
-            if number % _HEARD == 0:
-                advance(_HEARD)
-    advance(number % _HEARD)
 
 
 def _read_vectors(path: Path, *, mapped: bool) -> Vectors:
@@ -411,20 +377,16 @@ def _absolute(path: Path_) -> Path:
 
 
 def _data_files(directory: Path) -> list[Path]:
-    return [one for one in directory.iterdir() if _DATA.match(one.name)]
+    return [file for file in directory.iterdir() if _DATA.match(file.name)]
 
 
 def _require_saved(directory: Path) -> None:
-    try:
+    with suppress(InvalidParameterError):
         _manifest(directory, read_stamp(directory))
-    except InvalidParameterError:
-        foreign = True
-    else:
-        foreign = False
-    if foreign:
-        raise InvalidParameterError(
-            f"{directory} holds something other than saved groups; choose another path."
-        )
+        return
+    raise InvalidParameterError(
+        f"{directory} holds something other than saved groups; choose another path."
+    )
 
 
 def _nothing_saved(directory: Path) -> InvalidParameterError:

@@ -8,7 +8,6 @@ is protected as a whole; to split one would break the guarantee.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -24,13 +23,8 @@ _MOST_SHARDS = 2**63 - 1
 _SHARD = b"dpicl.shard"
 
 
-def new_salt() -> bytes:
-    """Return a fresh secret key for `unit_digest`, kept with the index."""
-    return os.urandom(SALT_BYTES)
-
-
 def check_salt(salt: Any) -> bytes:
-    """Return 32 bytes, refusing anything else."""
+    """Return 32 secret bytes, the key of `unit_digest`, refusing anything else."""
     if not (isinstance(salt, bytes) and len(salt) == SALT_BYTES):
         raise InvalidParameterError(
             f"salt must be {SALT_BYTES} secret bytes, as secrets.token_bytes"
@@ -60,31 +54,22 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
             "records without one: a record without an id cannot count as a unit of its "
             "own."
         )
-    value = document.metadata[unit_key]
+    where = f"Metadata key {unit_key!r} of document"
+    return checked_unit_id(document.metadata[unit_key], where, position)
+
+
+def checked_unit_id(value: Any, where: str, position: int) -> str:
+    """Return the one spelling of a unit id, or raise a `UnitError` without the value.
+
+    `where` and `position` say in the message whose it is.
+    """
     unit_id = canonical_unit_id(value)
     if unit_id is None:
         raise UnitError(
-            f"Metadata key {unit_key!r} of document {position} (counted from 0) holds "
-            f"a {type(value).__name__} that is no unit id. A unit id is a non-empty "
-            "string or an integer."
+            f"{where} {position} (counted from 0) holds a {type(value).__name__} that "
+            "is no unit id. A unit id is a non-empty string or an integer."
         )
     return unit_id
-
-
-def canonical_ids(units: Iterable[Any], where: str) -> list[str]:
-    """Return the canonical id of each unit; `where` names the list in an error."""
-    values = units.tolist() if isinstance(units, np.ndarray) else units
-    ids = []
-    for position, value in enumerate(values):
-        unit_id = canonical_unit_id(value)
-        if unit_id is None:
-            raise UnitError(
-                f"Unit {position} (counted from 0) {where} is a "
-                f"{type(value).__name__} that is no unit id. A unit id is a non-empty "
-                "string or an integer."
-            )
-        ids.append(unit_id)
-    return ids
 
 
 def refuse_unknown_unit(unit_key: str) -> NoReturn:
@@ -126,29 +111,18 @@ def shard_number(digest: bytes, n: int) -> int:
 def shard_of(unit: Any, salt: bytes, n: int) -> int:
     """Return the shard that `RetrievedGroups` puts a unit into: 0 to n - 1.
 
-    Args:
-        unit: The unit id, as in the records. All spellings of a person give one shard.
-        salt: The 32 secret bytes that the groups are made with (`salt=`).
-        n: Number of shards: `n_groups`.
-
-    Raises:
-        UnitError: If `unit` is no unit id. The value is not in the message.
-        InvalidParameterError: If the salt or n cannot be used.
+    The salt is the groups' (`salt=`), a secret; n is their `n_groups`. All spellings of
+    a unit's id give one shard.
 
     Example:
         >>> shard_of(7, b"k" * 32, 8) == shard_of(" 7 ", b"k" * 32, 8)
         True
-
-    Privacy:
-        See `unit_digest` and `shard_number`. The salt is a secret of the index.
     """
     return int(shards_of([unit], salt, n)[0])
 
 
 def shards_of(units: Iterable[Any], salt: bytes, n: int) -> NDArray[np.int64]:
-    """Return `shard_of` of many units, shape (units,); any iterable, an array too.
-
-    An id that comes often is hashed once: about 2 seconds for a million people.
+    """Return `shard_of` of many units, shape (units,); an array of ids, too.
 
     Example:
         >>> shards_of(["p-1", 7], b"k" * 32, 8).tolist()
@@ -157,9 +131,9 @@ def shards_of(units: Iterable[Any], salt: bytes, n: int) -> NDArray[np.int64]:
     check_salt(salt)
     if not 1 <= n <= _MOST_SHARDS:
         raise InvalidParameterError(f"n must be from 1 to {_MOST_SHARDS}, not {n}.")
-    unit_ids = canonical_ids(units, "of the given ones")
+    values = units.tolist() if isinstance(units, np.ndarray) else units
+    ids = [checked_unit_id(value, "Unit", i) for i, value in enumerate(values)]
     known = {
-        unit_id: shard_number(unit_digest(salt, unit_id), n)
-        for unit_id in dict.fromkeys(unit_ids)
+        unit_id: shard_number(unit_digest(salt, unit_id), n) for unit_id in set(ids)
     }
-    return np.fromiter((known[one] for one in unit_ids), np.int64, len(unit_ids))
+    return np.fromiter((known[unit_id] for unit_id in ids), np.int64, len(ids))

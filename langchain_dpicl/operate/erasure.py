@@ -235,7 +235,7 @@ def _erased(
                 "The certificate's file is of another erasure; choose another path. "
                 "Nothing was erased."
             )
-        if found := len(records.documents_of(unit)):
+        if found := len(records.rows_of(unit).lines):
             done = {
                 "fingerprint": fingerprint,
                 "erased_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),

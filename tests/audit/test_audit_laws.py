@@ -216,7 +216,7 @@ def test_a_sample_differs_by_the_person_alone() -> None:
         theirs = {*other.unit_ids()}
         assert is_in == (canary.name in units)
         assert units ^ theirs == {canary.name}
-        assert len(other.documents_of(canary.name)) == (0 if is_in else 2)
+        assert len(other.rows_of(canary.name).lines) == (0 if is_in else 2)
         seen.add(is_in)
     assert seen == {True, False}
     with random.seeded(2):

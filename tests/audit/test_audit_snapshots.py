@@ -240,7 +240,7 @@ class Sliced(RetrievedGroups):
 
     def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
         index: Any = self._index
-        found = [d for shard in index.shards for d in shard.documents]
+        found = [d for shard in index.shards for d in shard.lines.documents()]
         vectors = np.concatenate([shard.vectors for shard in index.shards])
         order = np.argsort(-(vectors @ prepared.vector[0]), kind="stable")
         best = [found[place] for place in order]

@@ -44,7 +44,7 @@ def test_samples() -> None:
         ),
         good,
     )
-    rate = {"n_units": 60, "n_groups": 20, "records_per_group": 2}
+    rate = {"people": 60, "n_groups": 20, "people_per_group": 2}
     sweep(SampledGroups.rate_for, rate)
 
 

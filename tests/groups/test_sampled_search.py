@@ -23,10 +23,9 @@ import numpy.typing as npt
 import pytest
 from langchain_core.documents import Document
 from scipy import stats
-from support.groups_fakes import QUESTION, note, retrieved
+from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved, units
 
-from langchain_dpicl import InvalidParameterError
-from langchain_dpicl.common.units import Relation
+from langchain_dpicl import InvalidParameterError, SampledGroups
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom
 
@@ -84,37 +83,41 @@ def by_units(groups: RetrievedGroups, coins: Coins, n: int, rate: float) -> Worl
     return world
 
 
-def records_of(groups: RetrievedGroups) -> list[Document]:
-    return [one for shard in groups._index.shards for one in shard.documents]
-
-
 def masked(groups: RetrievedGroups, coins: Coins, n: int, rate: float) -> World:
     """The twin that masks who is not sampled, with ties by places among everybody.
 
     A person who is not sampled moves the places of others.
     """
-    (shard,) = groups._index.shards
-    scores = shard.vectors @ groups.prepare(QUESTION).vector[0]
-    units = [one.metadata["unit"] for one in shard.documents]
-    places = [(3 * row) % len(units) for row in range(len(units))]
+    records = everybody(groups, coins, n)
+    question = np.array(WordEmbedding().embed_query(QUESTION))
+    rows = np.array([WordEmbedding().embed_query(d.page_content) for d in records])
+    scores = rows @ question / np.linalg.norm(rows, axis=1)
+    places = [(3 * row) % len(records) for row in range(len(records))]
     order = np.lexsort((places, -scores.round(4)))
     world: World = {}
     for tossed in itertools.product([False, True], repeat=n):
         kept = {f"u{i}" for i, coin in enumerate(tossed) if coin}
-        best = [shard.documents[row] for row in order if units[row] in kept]
+        best = [records[row] for row in order if records[row].metadata["unit"] in kept]
         value = statistic([best[:1]])
         chance = math.prod(rate if coin else 1 - rate for coin in tossed)
         world[value] = world.get(value, 0.0) + chance
     return world
 
 
+def everybody(groups: RetrievedGroups, coins: Coins, n: int) -> list[Document]:
+    """Return all records of n units, found one unit at a time."""
+    found = []
+    for unit in range(n):
+        coins.coins = tuple(other == unit for other in range(n))
+        found += [one for slot in groups.draw(QUESTION) for one in slot]
+    return sorted(found, key=lambda one: one.metadata["unit"])
+
+
 def search_first(groups: RetrievedGroups, coins: Coins, n: int, rate: float) -> World:
     """The twin that searches everybody, and samples whom it found."""
-    slots = retrieved(
-        records_of(groups),
-        n_groups=groups.n_groups,
-        docs_per_group=1,
-    ).draw(QUESTION)
+    records = everybody(groups, coins, n)
+    whole = retrieved(records, n_groups=groups.n_groups, docs_per_group=1)
+    slots = whole.draw(QUESTION)
     found = sorted({d.metadata["unit"] for slot in slots for d in slot})
     world: World = {}
     for tossed in itertools.product([False, True], repeat=len(found)):
@@ -270,48 +273,28 @@ def test_two_draws_on_one_sample_are_no_two_sampled_releases() -> None:
     assert max(np.subtract(shared, apart)) > 0.01
 
 
-# ---- what a sampled search is, and refuses -------------------------------------------
-
-UNITS = 60
-
-
-def documents() -> list[Document]:
-    return [note(f"u{i}", f"cough {i} {k}") for i in range(UNITS) for k in range(2)]
+# ---- what a sampled search is --------------------------------------------------------
 
 
 def test_a_sampled_search_finds_what_a_search_of_the_sample_would() -> None:
     # Ties are broken by content: equal texts, whoever is in the sample.
     corpus = [note(f"u{i}", "cough" if i % 3 else f"cough {i}") for i in range(90)]
+    terms: dict[str, Any] = {"n_groups": 2, "docs_per_group": 4}
     for seed in range(20):
-        terms: dict[str, Any] = {"n_groups": 2, "docs_per_group": 4}
-        everybody = retrieved(
-            corpus, random=SeededRandom(seed), sampling_rate=0.5, **terms
-        )
-        all_sampled = retrieved(
-            corpus,
-            random=SeededRandom(seed),
-            sampling_rate=0.5,
-            **{**terms, "docs_per_group": 1000},
-        )
-        sample = {u for slot in all_sampled.draw(QUESTION) for u in map(unit, slot)}
+        given = {**terms, "sampling_rate": 0.5}
+        groups = retrieved(corpus, random=SeededRandom(seed), **given)
+        given["docs_per_group"] = 1000
+        sample = units(retrieved(corpus, random=SeededRandom(seed), **given).draw("q"))
         rest = [one for one in corpus if one.metadata["unit"] in sample]
-        assert everybody.draw(QUESTION) == retrieved(rest, **terms).draw(QUESTION)
-
-
-def unit(document: Document) -> str:
-    found: str = document.metadata["unit"]
-    return found
+        assert groups.draw(QUESTION) == retrieved(rest, **terms).draw(QUESTION)
 
 
 def test_the_rate_is_saved_and_told(tmp_path: Any) -> None:
-    groups = retrieved(documents(), sampling_rate=0.25)
-    assert groups.description["sampling_rate"] == 0.25
-    assert groups.sampling_rate == 0.25
+    groups = retrieved([note(1, "rash")], n_groups=1, sampling_rate=0.25)
     assert "sampling_rate=0.25" in repr(groups)
-    assert groups.relation is Relation.REPLACE
     groups.save(tmp_path / "saved")
-    loaded = RetrievedGroups.load(tmp_path / "saved", groups._embedding)
-    assert loaded.sampling_rate == 0.25
+    loaded = RetrievedGroups.load(tmp_path / "saved", WordEmbedding())
+    assert loaded.sampling_rate == loaded.description["sampling_rate"] == 0.25
 
 
 def test_rates_for_people_per_question() -> None:
@@ -320,18 +303,4 @@ def test_rates_for_people_per_question() -> None:
     assert RetrievedGroups.rate_for(3000, 100, people_per_group=3) == 0.1
     for wrong in ((0, 100, 2), (100, 0, 2), (100, 10, 0), ("a", 10, 2)):
         with pytest.raises(InvalidParameterError):
-            RetrievedGroups.rate_for(*wrong)  # type: ignore[arg-type] # what is tested
-
-
-@pytest.mark.parametrize(
-    ("terms", "said"),
-    [
-        ({"sampling_rate": 0}, "sampling_rate"),
-        ({"sampling_rate": 1.1}, "sampling_rate"),
-        ({"sampling_rate": math.nan}, "sampling_rate"),
-        ({"sampling_rate": "half"}, "sampling_rate"),
-    ],
-)
-def test_wrong_terms_are_refused(terms: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidParameterError, match=said):
-        retrieved(documents(), **terms)
+            SampledGroups.rate_for(*wrong)  # type: ignore[arg-type] # what is tested

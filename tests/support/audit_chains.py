@@ -8,10 +8,9 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl import DPChain, PrivacyBudgetHandler, RetrievedGroups
+from langchain_dpicl.groups.base import RetrievalTerms
 from langchain_dpicl.groups.index import ShardIndex
-from langchain_dpicl.groups.ingest import embed_documents, take_documents
-from langchain_dpicl.groups.records import Records
-from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.groups.records import embed_documents, read_documents
 from langchain_dpicl.offline import HashingEmbeddings
 from support.fakes import ScriptedModel
 from support.groups_fakes import SALT
@@ -52,10 +51,10 @@ def groups_of(
         **terms,
     }
     checked = RetrievalTerms(**given)
-    taken, units = take_documents(documents, "patient")
-    vectors = embed_documents(embedding, taken, units, progress=False)
-    index = ShardIndex.of(vectors, taken, units, n_shards=checked.n_groups, salt=SALT)
-    return kind(checked, Records(checked, embedding, index))
+    lines, units = read_documents(documents, "patient")
+    rows = embed_documents(embedding, lines, units)
+    index = ShardIndex.of(rows, n_shards=checked.n_groups, salt=SALT)
+    return kind(checked, embedding, index)
 
 
 def chain_of(

@@ -7,13 +7,15 @@ import hashlib
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import psycopg
 from langchain_core.documents import Document
 from langchain_postgres import Column, PGEngine, PGVectorStore
+from sqlalchemy import Engine, event
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.groups.postgres import PostgresGroups
@@ -129,6 +131,23 @@ class VectorServer:
         for made in self._opened:
             made.close()
         asyncio.run(self._engine.close())
+
+
+@contextmanager
+def statements(change: Callable[[str], str] = str) -> Iterator[list[tuple[str, Any]]]:
+    """See the statements of draws inside the block, with what is given; change them."""
+    seen: list[tuple[str, Any]] = []
+
+    def see(_c: Any, _cursor: Any, statement: str, given: Any, *_: Any) -> Any:
+        changed = change(statement)
+        seen.append((changed, given))
+        return changed, given
+
+    event.listen(Engine, "before_cursor_execute", see, retval=True)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", see)
 
 
 def quoted(name: str) -> str:

@@ -17,7 +17,7 @@ from langchain_core.documents import Document
 from langchain_dpicl.common.hidden import hidden_repr
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
 from langchain_dpicl.errors import UnitError
-from langchain_dpicl.groups.ingest import take_documents
+from langchain_dpicl.groups.records import take_documents
 
 
 @dataclass(frozen=True, repr=False)

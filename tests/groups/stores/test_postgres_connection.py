@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from support.pgvector_parts import ASKED, EMBEDDING, VectorServer, ids
+from support.pgvector_parts import ASKED, EMBEDDING, VectorServer, ids, statements
 
 from langchain_dpicl import GroupCallError, InvalidParameterError
 from langchain_dpicl.groups.postgres import PostgresGroups
@@ -162,8 +162,16 @@ def test_whoever_may_only_read(server: VectorServer, name: str) -> None:
 
 def test_a_draw_writes_nothing(server: VectorServer, name: str) -> None:
     groups = server.groups(name)
-    with pytest.raises(GroupCallError, match="ReadOnlySqlTransaction"):
-        groups._rows("CREATE TABLE more (one int)", {})
+
+    def writing(statement: str) -> str:
+        is_draw = statement.lstrip().startswith("WITH")
+        return "CREATE TABLE more (one int)" if is_draw else statement
+
+    with (
+        statements(writing),
+        pytest.raises(GroupCallError, match="ReadOnlySqlTransaction"),
+    ):
+        groups.draw(ASKED)
 
 
 def test_drawn_from_by_many_at_once(server: VectorServer) -> None:

@@ -51,9 +51,9 @@ def known(server: VectorServer) -> str:
 
 TERMS = [
     {"n_groups": n_groups, "docs_per_group": n, "score_threshold": least}
-    for n_groups in (1, 5, 7)
+    for n_groups in (1, 7)
     for n in (1, 4, 1000)
-    for least in (None, -1.0, 0.3, 0.95)
+    for least in (None, 0.3)
 ]
 
 
@@ -257,15 +257,6 @@ def test_what_cannot_be_searched(
         server.groups(name)
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [{"n_groups": 0}, {"unit_key": ""}, {"score_threshold": 2}, {"sampling_rate": 2}],
-)
-def test_bad_terms(server: VectorServer, known: str, terms: Any) -> None:
-    with pytest.raises(InvalidParameterError):
-        server.groups(known, **terms)
-
-
 def test_what_is_said_of_the_groups(server: VectorServer, known: str) -> None:
     groups = server.groups(known, n_groups=5).where({"ward": "3"})
     assert groups.description["source"] == "PostgresGroups"
@@ -276,9 +267,6 @@ def test_what_is_said_of_the_groups(server: VectorServer, known: str) -> None:
         pickle.dumps(groups)
     with pytest.raises(InvalidParameterError, match="prepare"):
         groups.draw_prepared(server.groups(known).prepare(ASKED))
-    for bad in ("", " ", None):
-        with pytest.raises(InvalidParameterError):
-            groups.prepare(bad)  # type: ignore[arg-type]
 
 
 def test_an_erasure_reaches_the_table(server: VectorServer, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def best_scores(source: RetrievedGroups, prepared: Any) -> dict[str, float]:
     """Return the best score of each unit."""
     scores: dict[str, float] = {}
     for shard in source._index.shards:
-        for unit, row in zip(shard.row_units(), shard.vectors, strict=True):
+        for unit, row in zip(shard.rows.unit_ids, shard.vectors, strict=True):
             score = float(row @ prepared.vector[0])
             scores[unit] = max(score, scores.get(unit, -2.0))
     return scores

@@ -6,12 +6,11 @@ import functools
 import math
 from dataclasses import dataclass
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.groups.index import ShardIndex
-from langchain_dpicl.groups.ingest import embed_documents, take_documents
+from langchain_dpicl.groups.records import embed_documents, no_rows, read_documents
 
 SALT = bytes(range(32))
 X = "x"
@@ -87,8 +86,8 @@ EMBEDDING = GivenScores()
 def built_index(units: tuple[Unit, ...], n_groups: int) -> ShardIndex:
     """Return the index of a corpus, which may be empty."""
     documents = [record for unit in units for record in unit.records()]
-    taken, unit_ids = take_documents(documents, "unit")
-    vectors = np.empty((0, _QUESTIONS + _PADS), np.float32)
-    if taken:
-        vectors = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
-    return ShardIndex.of(vectors, taken, unit_ids, n_shards=n_groups, salt=SALT)
+    lines, unit_ids = read_documents(documents, "unit")
+    rows = no_rows(_QUESTIONS + _PADS)
+    if unit_ids:
+        rows = embed_documents(EMBEDDING, lines, unit_ids)
+    return ShardIndex.of(rows, n_shards=n_groups, salt=SALT)

@@ -32,8 +32,7 @@ from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import RetrievedGroups, charging_units
-from langchain_dpicl.groups.records import Records
-from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.groups.base import RetrievalTerms
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms import voting
 from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
@@ -246,7 +245,7 @@ class World:
             docs_per_group=docs_per_group,
             score_threshold=threshold,
         )
-        return RetrievedGroups(terms, Records(terms, EMBEDDING, self.index))
+        return RetrievedGroups(terms, EMBEDDING, self.index)
 
     def charge(self, query: Query, source: RetrievedGroups, shape: Charge) -> Paid:
         """Charge as a chain does."""
