@@ -170,11 +170,7 @@ def _has_open_classes(charge: Charge) -> bool:
 
 
 def _open_failure(plan: Mapping[Charge, int], delta: float) -> float:
-    """Return the delta0 of each open failure.
-
-    Raises:
-        InvalidParameterError: If the fixed ones reach delta.
-    """
+    """Return the delta0 of each open failure."""
     parts = [(part, uses) for charge, uses in plan.items() for part in charge.parts]
     taken = sum(failure_of([part]) * n for part, n in parts if not is_open(part))
     rest = delta - float(taken)

@@ -114,9 +114,6 @@ def epsilon(
         delta0: Failure probability of one release before sampling: each use adds
             `sampling_rate * delta0`.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range.
-
     Example:
         >>> round(epsilon(4.0, 1e-5, uses=16), 5)
         4.37718

@@ -205,10 +205,6 @@ _EVENTS = TypeAdapter(Annotated[tuple[Event, ...], Field(strict=False)])
 def read_events(dumps: Any) -> tuple[Event, ...]:
     """Return the events of a list of `model_dump(mode="json")`.
 
-    Raises:
-        InvalidParameterError: If an event is of an unknown kind, or has unknown fields,
-            or values out of their range.
-
     Example:
         >>> read_events([{"kind": "pure", "epsilon": 0.5}])[0].epsilon
         0.5
@@ -228,10 +224,6 @@ def merge(events: Iterable[Event], uses: int = 1) -> tuple[Event, ...]:
 
     Composition does not depend on the order of the events: two lists that merge to the
     same events have the same loss. A failure of probability 0 is left out.
-
-    Raises:
-        InvalidParameterError: If one of them is no event, or leaves its parameter open,
-            or a count is above 10^12.
 
     Example:
         >>> merge([Pure(epsilon=0.5), Pure(epsilon=0.5, count=2)], uses=10)[0].count

@@ -89,9 +89,6 @@ class Filter(Public):
 
         Costs above the limits are returned as they are. Without a failure share every
         failure costs `UNITS + 1`.
-
-        Raises:
-            InvalidParameterError: If an event is unknown, or leaves its parameter open.
         """
         return _cost(self, merge(events))
 
@@ -104,10 +101,6 @@ class Filter(Public):
 
         Of disjoint classes each gets the least noise by itself. Each open failure gets
         its part of the failures' share.
-
-        Raises:
-            InvalidParameterError: If no noise is enough, or there is no share for
-                failures.
 
         Example:
             >>> vote = Charge(name="vote", parts=(Gaussian(noise_multiplier=None),))

@@ -200,7 +200,7 @@ class Purchase:
             book = transaction.append(book, "plan", fixed, charge=0, step=CHARGED)
         require_planned(terms, plan, self.charge, self.unit_key)
         events = plan.events or events
-        cost = terms.cost(events, plan)
+        cost = terms.cost(events)
         at = require_payable(transaction, book, cost)
         charged = {
             "charge": self.charge.model_dump(mode="json"),
@@ -250,9 +250,6 @@ def taken_or_payable(purchase: Purchase, noun: str, way_out: str) -> Stored | No
         purchase: What is to be bought; with `anew` nothing stored is taken.
         noun: What a release is called, in messages.
         way_out: What takes a stored one, in messages.
-
-    Raises:
-        BudgetExhaustedError: If the account can't pay.
     """
     budget, key = purchase.budget, purchase.key or ""
     known = None if purchase.anew else last(budget.ledger, budget.account, key)

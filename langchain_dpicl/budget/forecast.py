@@ -103,9 +103,6 @@ class Forecast:
             price_in: Price of a million tokens that are sent.
             price_out: Price of a million tokens that come back; both or none.
 
-        Raises:
-            InvalidParameterError: If a number is out of its range.
-
         Example:
             >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
             >>> plan = forecast(voting.charge(), **terms)

@@ -317,14 +317,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
     # -- asking ------------------------------------------------------------------------
 
     def quote(self, charge: Charge) -> tuple[Event, ...]:
-        """Return the events that `buy` would pay for, without holes; charge nothing.
-
-        Raises:
-            InvalidParameterError: If noise is left open that nothing determines.
-            PlanMismatchError: If the account's plan is for another kind of release, or
-                none can be made.
-            LedgerError: If the ledger can't be read.
-        """
+        """Return the events that `buy` would pay for, without holes; charge nothing."""
         require_charge(charge)
         terms = self._terms
         if terms.filter is not None:
@@ -343,10 +336,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Args:
             charge: The release; None asks only whether a query is left.
         """
-        cost, limit = Cost(1, 0), self._terms.filter
-        if charge is not None:
-            events = self.quote(charge)
-            cost = cost if limit is None else limit.cost(events)
+        # The least charge, where none is asked about.
+        cost = Cost(1, 0) if charge is None else self._terms.cost(self.quote(charge))
         self.ledger.run(
             lambda t: require_payable(t, t.load("account", self.account), cost),
             writes=False,
@@ -362,9 +353,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Returns:
             True if `buy` would charge it now. A per-unit account always pays for
             what a unit could pay out of a full balance; how many can is private.
-
-        Raises:
-            InvalidParameterError: If what is asked about is no release.
         """
         if asked is not None and not isinstance(asked, Charge):
             asked = Charge(name="release", parts=(asked,))
@@ -383,9 +371,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         equals the account's epsilon up to the calibration's slack. In a per-unit
         account it is what a unit has spent that took part in every query, an upper
         bound for all of them: what a unit has really spent is private.
-
-        Raises:
-            LedgerError: If the ledger can't be read.
         """
         book = self.ledger.state(self.account)
         return self._state(book.used, book.spent)
@@ -397,9 +382,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         cost of the remaining queries alone. The number of queries is None where it is
         not fixed: under a filter without `queries=`, and in a per-unit account, which
         does not end.
-
-        Raises:
-            LedgerError: If the ledger can't be read.
         """
         book, queries = self.ledger.state(self.account), self._queries
         left = max(self.epsilon - self._state(book.used, book.spent).epsilon, 0.0)
@@ -498,11 +480,7 @@ def _filter_terms(
 
 
 def check_budget(budget: Any) -> None:
-    """Refuse as `budget=` what is no budget handler; None is allowed.
-
-    Raises:
-        InvalidParameterError: If it is something else.
-    """
+    """Refuse as `budget=` what is no budget handler; None is allowed."""
     if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
         raise InvalidParameterError(
             "budget must be a PrivacyBudgetHandler, or None where the run's config "
@@ -557,10 +535,6 @@ def require_account(
     Args:
         budget: The account, or None.
         payer: What has it, such as "table".
-
-    Raises:
-        NoBudgetError: If there is none.
-        InvalidParameterError: If it charges units one by one.
     """
     if budget is None:
         raise NoBudgetError(

@@ -83,7 +83,6 @@ from langchain_dpicl.ledger.terms import (
     Name,
     minute,
     next_period,
-    require_same,
     span_of,
 )
 from langchain_dpicl.public import Public
@@ -128,15 +127,6 @@ class CorpusTerms(Public):
         window = self.window_days
         when = "for all time" if window is None else f"within any {window} days"
         return f"epsilon {self.epsilon:g} and delta {self.delta:g} {when}"
-
-    def require_same(self, stored: str) -> None:
-        """Refuse to use a corpus under other terms than it was created with."""
-        require_same(
-            self,
-            stored,
-            f"Corpus {self.name!r} is there",
-            "What was promised to its people can't be changed: use the stored terms.",
-        )
 
     def require_unit_key(self, account: str, unit_key: str | None) -> None:
         """Refuse a release about another kind of unit than the corpus's."""

@@ -52,7 +52,14 @@ from langchain_dpicl.ledger.book import (
 )
 from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms, renewed
 from langchain_dpicl.ledger.engine import LedgerFile
-from langchain_dpicl.ledger.terms import NO_LIMIT, AccountTerms, Head, canonical, dump
+from langchain_dpicl.ledger.terms import (
+    NO_LIMIT,
+    AccountTerms,
+    Head,
+    canonical,
+    dump,
+    require_same,
+)
 from langchain_dpicl.ledger.units import UnitBalance, tag_of
 from langchain_dpicl.ledger.verify import require_head, verify_book, verify_ledger
 from langchain_dpicl.mechanisms.random import durable_ledger_opened
@@ -435,7 +442,7 @@ class Ledger:
             at = transaction.now()
             return transaction.open([root], at, kind="corpus", **values)
         if corpus is not None:
-            corpus.require_same(held.terms)
+            require_same(corpus, held.terms)
         return held
 
     def _open_tables(self, *, create: bool) -> None:
@@ -577,9 +584,10 @@ def _find(
     """Return an account that is open; refuse other terms."""
     book = transaction.find("account", terms.name)
     if book is not None:
-        terms.require_same(book.terms)
+        require_same(terms, book.terms)
         if corpus is not None:
-            corpus.require_same(transaction.load("corpus", corpus.name).terms)
+            held = transaction.load("corpus", corpus.name)
+            require_same(corpus, held.terms)
     return book
 
 

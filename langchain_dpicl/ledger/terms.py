@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from datetime import date, datetime, timedelta, timezone
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -22,6 +22,9 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
 )
 from langchain_dpicl.public import Public
+
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.corpus import CorpusTerms
 
 NOTHING = Cost(0, 0)
 NO_LIMIT = 2**62
@@ -158,14 +161,21 @@ def dump(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-def require_same(given: Public, stored: str, what: str, way_out: str) -> None:
-    """Refuse to use what is there under other terms; the message names them."""
+def require_same(given: AccountTerms | CorpusTerms, stored: str) -> None:
+    """Refuse to use an account or a corpus under other terms than it was opened with.
+
+    The message names what differs.
+    """
     before = type(given).model_validate_json(stored)
     pairs = [(name, value, getattr(before, name)) for name, value in given]
     if differing := "; ".join(
         f"{name} is {b}, not {a}" for name, a, b in pairs if a != b
     ):
-        raise PlanMismatchError(f"{what} with other terms: {differing}. {way_out}")
+        kind = "Account" if isinstance(given, AccountTerms) else "Corpus"
+        raise PlanMismatchError(
+            f"{kind} {given.name!r} is there with other terms: {differing}. What was "
+            "promised can't be changed: use the stored terms, or another name."
+        )
 
 
 class AccountTerms(Public):
@@ -239,26 +249,9 @@ class AccountTerms(Public):
         """What may be charged in all: to the account, or to each unit."""
         return Cost(UNITS, UNITS) if self.queries is None else Cost(self.queries, 0)
 
-    def cost(self, events: tuple[Event, ...], plan: Plan | None) -> Cost:
+    def cost(self, events: tuple[Event, ...]) -> Cost:
         """Return what a release costs: a use of the plan, or what the filter says."""
-        if (account := self.filter) is not None:
-            return account.cost(events)
-        if plan is None or events != plan.events:
-            raise PlanMismatchError(
-                f"Account {self.name!r} is planned for other events than these. Open "
-                "an account with another name for them."
-            )
-        return Cost(1, 0)
-
-    def require_same(self, stored: str) -> None:
-        """Refuse to use an account under other terms than it was opened with."""
-        require_same(
-            self,
-            stored,
-            f"Account {self.name!r} is already open",
-            "A guarantee can't be changed after the fact: use the stored terms, or "
-            "open an account with another name.",
-        )
+        return Cost(1, 0) if self.filter is None else self.filter.cost(events)
 
 
 @functools.lru_cache(maxsize=256)

@@ -163,7 +163,10 @@ class _Reader:
         place = dump(body["events"])
         least = self._costs.get(place)
         if least is None:
-            least = terms.cost(read_events(body["events"]), self._plan)
+            events = read_events(body["events"])
+            if terms.filter is None and (not self._plan or events != self._plan.events):
+                return False
+            least = terms.cost(events)
             if len(self._costs) < _KEPT_COSTS:
                 self._costs[place] = least
         # Another machine's logarithm, or a later and tighter bound, may be one step off

@@ -4,7 +4,10 @@ Each release is one function, in a file that reads as its own privacy argument: 
 neighbors, sensitivity, noise, event. The event is code as well: beside each release
 stands the charge that it costs, and *a release takes the event that was paid*, so its
 noise can't differ from the charge. Nothing here knows of LangChain, of accounts, or of
-where the numbers come from.
+where the numbers come from. What is no argument of a release is refused with
+`InvalidParameterError`: rows that are ragged, not finite, negative, or more than 1 in
+all, an event that is of another kind or leaves something open. Its message holds no
+word, count or entry.
 
 | release | charged by | file |
 |---|---|---|

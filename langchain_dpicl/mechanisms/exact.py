@@ -211,10 +211,6 @@ class DiscreteLaplace:
         Its scale is sensitivity / epsilon, rounded up to forty bits, never down, and to
         2^-20 where epsilon is huge.
 
-        Raises:
-            InvalidParameterError: If the scale would be above 2^50, or an argument is
-                out of its range.
-
         Example:
             >>> DiscreteLaplace.calibrated(2, 0.5).scale
             Fraction(4, 1)

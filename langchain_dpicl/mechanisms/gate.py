@@ -2,7 +2,7 @@
 
 Input         A whole count v, and a public T. Two worlds of a neighbor pair have counts
               v and v'.
-Sensitivity   That of v, and so of max(T, v): given to `Gate.paid`.
+Sensitivity   That of v, and so of max(T, v).
 Noise         K = round(N(0, sigma^2)) on a public grid, sigma = z times the
               sensitivity, rounded up; or discrete Laplace on whole counts, of scale
               sensitivity / epsilon. And t, the least quantile of K *as drawn* with
@@ -10,8 +10,8 @@ Noise         K = round(N(0, sigma^2)) on a public grid, sigma = z times the
 Event         Where v = T or less, it passes with probability P(K > t) at most. The
               mechanisms that use it say what follows from that.
 What is free  The gate itself: everything in it is a function of public numbers.
-Tested by     `tests/mechanisms/test_words.py`: the law against mpmath, and the quantile
-              of real noise as the twin.
+Tested by     `tests/mechanisms/test_releases.py`: the law against mpmath. The net
+              (`tests/unit_tests/laws`) has the quantile of another noise as the twin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from langchain_dpicl.mechanisms.exact import (
     RoundedGaussian,
     count_grid,
 )
-from langchain_dpicl.mechanisms.inputs import MAX_COUNT, at_least
+from langchain_dpicl.mechanisms.inputs import MAX_COUNT
 
 _LEAST_FAILURE = 1e-300
 
@@ -42,13 +42,9 @@ class Gate:
     quantile: int
 
     @classmethod
-    def paid(cls, z: float, sensitivity: float, failure: float, threshold: int) -> Gate:
-        """Return the test for a noise multiplier, a sensitivity and P(K > t).
-
-        Raises:
-            InvalidParameterError: If the failure is not between 1e-300 and 1.
-        """
-        weight, noise = count_grid(at_least(z, sensitivity))
+    def gaussian(cls, sigma: float, failure: float, threshold: int) -> Gate:
+        """Return the test with rounded Gaussian noise; `failure` is P(K > t)."""
+        weight, noise = count_grid(sigma)
         return cls.of(noise, failure, threshold, weight)
 
     @classmethod
@@ -59,7 +55,7 @@ class Gate:
         threshold: int,
         weight: int = 1,
     ) -> Gate:
-        """Return the test for a law of noise, in grid steps; see `paid`."""
+        """Return the test for a law of noise, in grid steps."""
         if not _LEAST_FAILURE <= failure < 1:
             raise InvalidParameterError(
                 "The failure that was paid is too small to draw with, or 1: delta0 "

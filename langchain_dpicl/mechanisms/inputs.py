@@ -30,11 +30,7 @@ _MAX_DIMENSION = 1_000_000
 
 
 def noise_multiplier(paid: Gaussian) -> float:
-    """Return z of the Gaussian event that was paid.
-
-    Raises:
-        InvalidParameterError: If it is no such event, or leaves z open.
-    """
+    """Return z of the Gaussian event that was paid."""
     if not isinstance(paid, Gaussian) or paid.noise_multiplier is None:
         raise InvalidParameterError(
             "paid must be the Gaussian event that was charged, with its "
@@ -44,11 +40,7 @@ def noise_multiplier(paid: Gaussian) -> float:
 
 
 def epsilon(paid: Pure | Exponential, kind: type[Pure | Exponential]) -> Fraction:
-    """Return epsilon of the event that was paid, exactly.
-
-    Raises:
-        InvalidParameterError: If it is of another kind, or leaves epsilon open.
-    """
+    """Return epsilon of the event that was paid, exactly."""
     if not isinstance(paid, kind) or paid.epsilon is None:
         raise InvalidParameterError(
             f"paid must be the {kind.__name__} event that was charged, with its "
@@ -57,23 +49,8 @@ def epsilon(paid: Pure | Exponential, kind: type[Pure | Exponential]) -> Fractio
     return Fraction(paid.epsilon)
 
 
-def test_terms(paid: tuple[Gaussian, Failure]) -> tuple[float, float]:
-    """Return z and delta0 of the two events that a noisy test is charged.
-
-    Raises:
-        InvalidParameterError: If they are no such events of one charge, or leave
-            something open.
-    """
-    delta0 = failure_of(paid)
-    return noise_multiplier(paid[0]), delta0
-
-
 def failure_of(paid: tuple[Gaussian | Pure, Failure]) -> float:
-    """Return delta0 of two events of one charge, of which the second is a failure.
-
-    Raises:
-        InvalidParameterError: If they are no such events, or leave delta0 open.
-    """
+    """Return delta0 of two events of one charge, of which the second is a failure."""
     if not isinstance(paid, tuple) or len(paid) != 2:  # noqa: PLR2004 - a pair
         raise InvalidParameterError("paid must be two events: a test and its Failure.")
     test, failure = paid
@@ -88,9 +65,6 @@ def failure_of(paid: tuple[Gaussian | Pure, Failure]) -> float:
 
 def is_replace(relation: Relation | str) -> bool:
     """Return whether one slot changes, and not: appears or vanishes.
-
-    Raises:
-        InvalidParameterError: If it is no `Relation`, and no string value of one.
 
     Example:
         >>> is_replace("replace"), is_replace(Relation.ADD_REMOVE)

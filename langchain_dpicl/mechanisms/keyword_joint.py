@@ -16,9 +16,9 @@ Noise         s is drawn with probability proportional to exp(epsilon u(s) / (2 
               below.
 Event         Exponential(epsilon, rate): pure epsilon, and bounded range.
 What is free  The wording of the answer; nothing else is released.
-Tested by     `tests/mechanisms/test_words.py`: the law against mpmath over all
-              sequences, with twice epsilon as the twin; both sensitivities by
-              enumeration; weights of large epsilon and large domains.
+Tested by     `tests/unit_tests/laws`: the law over all sequences, with half the noise
+              as the twin; the loss between all small neighbors.
+              `tests/mechanisms/test_releases.py`: large epsilon, large domains.
 
 **How it is drawn.** Let A_i(t) be the words with H(w) >= H(i) - t and n_i(t) their
 number. The sets are nested in i, so N_t = prod_i (n_i(t) - (i - 1)) sequences have u(s)
@@ -104,10 +104,6 @@ def joint_top_k(
 
     Returns:
         Indices into `counts`, in the order of the ranks they stand for.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed, or the domain has fewer than
-            k words. Messages hold no count.
 
     Example:
         >>> joint_top_k([1, 900, 2, 3, 800], 2, Exponential(epsilon=1.0), "replace")

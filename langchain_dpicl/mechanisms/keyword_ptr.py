@@ -37,10 +37,9 @@ Choice of k   `choose_k`, before the test: the exponential mechanism with the ut
               sampled ones: with sampled units k is given.
 What is free  The order of the set (alphabetical), the wording of the answer, a
               fallback; `pass_rate` and `required_gap`, of public numbers.
-Tested by     `tests/mechanisms/test_words.py`: the law of passing against mpmath; both
-              sensitivities and the stable set by enumeration of small histograms; the
-              law of `choose_k`. Twins: the gap at k + 1, T lower by one, half the
-              noise.
+Tested by     `tests/unit_tests/laws`: the laws of both releases, and the loss between
+              all small neighbors, with broken twins. The law of passing against mpmath:
+              `tests/mechanisms/test_releases.py`. Twins: T lower by 1, half the noise.
 """
 
 from __future__ import annotations
@@ -142,10 +141,6 @@ def ptr_top_k(
         The set, or None if the test fails. The set's iteration order says nothing
         about ranks: it is filled in alphabetical order. Sort it before use.
 
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no word or
-            count.
-
     Example:
         >>> votes = {"cough": 90, "fever": 88, "rash": 1}
         >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
@@ -182,10 +177,6 @@ def choose_k(
     Returns:
         k with probability proportional to exp(epsilon d_k / (2 Delta)), where
         d_k = H(k) - H(k+1), zeros beyond the words that were seen.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no word or
-            count.
 
     Example:
         >>> votes = {"cough": 9000, "fever": 8990, "rash": 1}
@@ -228,9 +219,6 @@ def pass_rate(
     Returns:
         At most delta0 for gaps of at most 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range.
-
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
         >>> round(pass_rate(20, paid, "add_remove"), 4)
@@ -247,10 +235,6 @@ def required_gap(
 ) -> int:
     """Return the least whole gap that passes with the given probability.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range; a probability is
-            between 0 and 1.
-
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
         >>> required_gap(paid, "replace")
@@ -261,9 +245,9 @@ def required_gap(
 
 
 def _gate(paid: tuple[Gaussian, Failure], relation: Relation | str) -> Gate:
-    z, delta0 = inputs.test_terms(paid)
-    moved = sensitivity(relation)
-    return Gate.paid(z, moved, delta0, threshold=moved)
+    delta0, moved = inputs.failure_of(paid), sensitivity(relation)
+    sigma = inputs.at_least(inputs.noise_multiplier(paid[0]), moved)
+    return Gate.gaussian(sigma, delta0, threshold=moved)
 
 
 def _height(ranked: Sequence[tuple[str, int]], rank: int) -> int:

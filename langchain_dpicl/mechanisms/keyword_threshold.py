@@ -24,9 +24,10 @@ Event         Gaussian(z) or Pure(epsilon), and Failure(delta0), under both rela
               the proof is below.
 What is free  The order of the words by their noisy counts, `clear_first`; `pass_rate`
               and `required_count`, of public numbers.
-Tested by     `tests/mechanisms/test_words.py`: a word's law against mpmath; counts and
-              new words of all small neighbors by enumeration. Twins: half the noise,
-              delta0 for each word instead of delta0 / c.
+Tested by     `tests/unit_tests/laws`: the law, and the loss between all small
+              neighbors, with broken twins. A word's law against mpmath:
+              `tests/mechanisms/test_releases.py`. Twins: half the noise, delta0
+              for each word.
 
 *Proof.* Let p = P(K > t), at most delta0 / c: the probability that a word of
 count 1 is released. M(x) releases a part of C and, independently, a part of D that is
@@ -129,11 +130,7 @@ def laplace_charge(
 
 
 def check(items_per_answer: int) -> int:
-    """Return how many words an answer counts for, from 1 to 65,536, or refuse it.
-
-    Raises:
-        InvalidParameterError: If it is out of that range.
-    """
+    """Return how many words an answer counts for, from 1 to 65,536, or refuse it."""
     words = parameters.count(items_per_answer, "items_per_answer")
     if words > MAX_ITEMS:
         raise InvalidParameterError(
@@ -162,8 +159,8 @@ def sigma(
     items_per_answer: int,
 ) -> float:
     """Return the standard deviation of a word's noise, in answers."""
-    z, _ = inputs.test_terms(paid)
-    return inputs.at_least(z, sensitivity(relation, items_per_answer))
+    far = sensitivity(relation, items_per_answer)
+    return inputs.at_least(inputs.noise_multiplier(paid[0]), far)
 
 
 def threshold_words(
@@ -189,10 +186,6 @@ def threshold_words(
     Returns:
         The noisy count of each word that passes, in answers: the largest first, equal
         ones by the word. Possibly none, possibly more than `items_per_answer`.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no word or
-            count.
 
     Example:
         >>> votes = {"cough": 90, "fever": 88, "rash": 1}
@@ -259,9 +252,6 @@ def pass_rate(
     Returns:
         0 for a count of 0, and at most delta0 / c for a count of 1.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range.
-
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
         >>> round(pass_rate(25, paid, "replace", items_per_answer=2), 3)
@@ -282,10 +272,6 @@ def required_count(
 
     It is one word's: several words come out together less often.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range; a probability is
-            between 0 and 1.
-
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
         >>> required_count(paid, "replace", items_per_answer=2)
@@ -300,5 +286,6 @@ def _gate(paid: Paid, relation: Relation | str, items_per_answer: int) -> Gate:
         moved = items_per_answer * (2 if inputs.is_replace(relation) else 1)
         law = DiscreteLaplace.calibrated(moved, inputs.epsilon(paid[0], Pure))
         return Gate.of(law, share, threshold=1)
-    distance = sensitivity(relation, items_per_answer)
-    return Gate.paid(inputs.noise_multiplier(paid[0]), distance, share, threshold=1)
+    far = sensitivity(relation, items_per_answer)
+    z = inputs.noise_multiplier(paid[0])
+    return Gate.gaussian(inputs.at_least(z, far), share, threshold=1)

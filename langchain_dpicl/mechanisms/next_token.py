@@ -38,9 +38,9 @@ Event         *Gaussian:* Gaussian(z, rate), of the whole vector. *Noisy max:*
               Pure(epsilon, rate), of the winner alone.
 What is free  *Gaussian:* the argmax of the noisy sum, or a token sampled from what it
               says, at any temperature. *Noisy max:* nothing but the winner.
-Tested by     `tests/mechanisms/test_sums.py`: the law of the winner against mpmath,
-              with twice epsilon as the twin; sums, norms and abstaining rows. The net
-              (`tests/unit_tests/laws`) measures both L2 sensitivities.
+Tested by     `tests/unit_tests/laws`: both L2 sensitivities, measured; the noise; the
+              law of the winner, with half the noise as the twin.
+              `tests/mechanisms/test_releases.py`: norms and abstaining rows.
 """
 
 from __future__ import annotations
@@ -132,10 +132,6 @@ def noisy_next_token(
     Returns:
         The noisy sum, shape `(K,)`. Entries may be negative.
 
-    Raises:
-        InvalidParameterError: If an argument is malformed: rows that are ragged,
-            negative, not finite, or more than 1 in all. Messages hold no entry.
-
     Example:
         >>> rows = [[0.5, 0.5, 0.0], [0.9, 0.0, 0.1]]
         >>> noisy_next_token(rows, Gaussian(noise_multiplier=0.6), "replace").shape
@@ -208,10 +204,6 @@ def noisy_max_next_token(
         An index in `range(K)`: argmax of the scores plus exponential noise of scale 2
         Delta / epsilon. Equal scores are equally likely, whatever their order.
 
-    Raises:
-        InvalidParameterError: If an argument is malformed: rows that are ragged,
-            negative, not finite, or more than 1 in all. Messages hold no entry.
-
     Example:
         >>> noisy_max_next_token([[0.1, 0.9, 0]] * 500, Pure(epsilon=1.0), "replace")
         1
@@ -247,9 +239,6 @@ def token_distribution(
         public tokens impossible. To take such a row for a uniform one, or its argmax,
         would make a vote out of no answer.
 
-    Raises:
-        InvalidParameterError: If `places` are not a flat array of indices.
-
     Privacy:
         A function of this slot alone, which raises nothing that depends on it.
 
@@ -281,10 +270,6 @@ def token_distributions(
         answers: One a slot: natural logarithms of probabilities; None abstains.
         size: How many of them an answer has, public; any other slot abstains.
         places: Where in them the public tokens are; None takes all.
-
-    Raises:
-        InvalidParameterError: If `places` are not a flat array of indices, or `size` is
-            no positive integer.
 
     Privacy:
         Each result is a function of that slot alone. Slot i is row i of an array, that

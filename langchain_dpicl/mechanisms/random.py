@@ -172,9 +172,6 @@ def seeded(seed: int) -> Iterator[SecureRandom]:
 def use(source: SecureRandom | None) -> Iterator[SecureRandom]:
     """Draw from a source inside the `with` block; None leaves the context's.
 
-    Raises:
-        InvalidParameterError: As `seeded` does, if the source is a seeded one.
-
     Example:
         >>> with use(None) as source:
         ...     source is current()
@@ -210,11 +207,7 @@ def _refuse(reason: str) -> None:
 
 
 def checked_source(source: SecureRandom | None) -> SecureRandom | None:
-    """Return what is given as `random=`: a source, or None for the context's.
-
-    Raises:
-        InvalidParameterError: If it is anything else, such as a NumPy generator.
-    """
+    """Return what is given as `random=`: a source, or None for the context's."""
     if source is not None and not isinstance(source, SecureRandom):
         raise InvalidParameterError(
             f"random must be a SecureRandom, not {type(source).__name__}. Leave it "

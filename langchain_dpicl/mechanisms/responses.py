@@ -24,8 +24,8 @@ Event         Pure(epsilon): a report has probability p or q, whatever the true 
               their order, and the reports of a unit that is not there are null, the
               same event holds for a unit that is added or removed.
 What is free  Every estimate from the reports; p and q are public.
-Tested by     `tests/mechanisms/test_sums.py`: the law against mpmath, with twice
-              epsilon as the twin; words on the edge of p.
+Tested by     `tests/unit_tests/laws`: the law, with half the noise as the twin.
+              `tests/mechanisms/test_exact.py`: words on the edge of p.
 """
 
 from __future__ import annotations
@@ -68,9 +68,6 @@ def response_chances(epsilon: float, domain_size: int) -> tuple[float, float]:
         p = e^eps / (d - 1 + e^eps) and q = 1 / (d - 1 + e^eps), to within a few
         units in the last place. q is 0.0 where it is below what a float can hold.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range.
-
     Example:
         >>> p, q = response_chances(math.log(3), domain_size=2)
         >>> round(p, 12), round(q, 12)
@@ -92,9 +89,6 @@ def randomize(codes: npt.ArrayLike, *, domain_size: int, epsilon: float) -> Inte
 
     Returns:
         The reports, integers in 0 .. domain_size - 1, in the shape of `codes`.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no code.
 
     Example:
         >>> randomize([[0, 1], [2, 2]], domain_size=3, epsilon=1.0).shape

@@ -21,9 +21,9 @@ Noise         On every entry of tally i, independent: *Laplace:* a discrete Lapl
               *Gaussian:* a rounded Gaussian, sigma = bounds[i] z r sqrt(C), rounded up.
 Event         *Laplace:* Pure(epsilon). *Gaussian:* Gaussian(z). Once for all tallies.
 What is free  Whatever is computed of the noisy tallies: a mean, the largest entry.
-Tested by     `tests/mechanisms/test_sums.py`: the laws against mpmath, with half the
-              noise as the twin; both sensitivities by enumeration of small tables, also
-              of columns that hold sets, with a set that counts once as the twin.
+Tested by     `tests/mechanisms/test_releases.py`: the laws, with half the noise as
+              the twin; both sensitivities by enumeration of small tables, also of
+              columns that hold sets, with a set that counts once as the twin.
 
 **Why dividing changes nothing.** Noise of scale b s on an integer x is b times noise of
 scale s on x / b: the ratio of two probabilities is the same. For discrete Laplace noise
@@ -100,10 +100,6 @@ def laplace_noises(
         cells: Most entries that a row adds to, for each tally.
         rows: Most rows of one unit.
 
-    Raises:
-        InvalidParameterError: If an argument is out of its range, or the noise would
-            not fit 64 bits.
-
     Example:
         >>> laplace_noises(Pure(epsilon=1.0), 2, bounds=[1, 5], cells=[3, 1])
         [DiscreteLaplace(scale=Fraction(4, 1)), DiscreteLaplace(scale=Fraction(20, 1))]
@@ -126,7 +122,7 @@ def gaussian_noises(
 ) -> list[RoundedGaussian]:
     """Return the noise that `noisy_histograms` puts on every entry of each tally.
 
-    The arguments and errors are those of `laplace_noises`.
+    The arguments are those of `laplace_noises`.
 
     Example:
         >>> gaussian_noises(Gaussian(noise_multiplier=2.0), 2, cells=[3, 1])
@@ -167,9 +163,6 @@ def noisy_tallies(
     Returns:
         The noisy tallies, integers in the shapes of `tallies`. They may be negative.
 
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no entry.
-
     Example:
         >>> rows, sums = [[812, 95], [77, 16]], [-4093, 1268]
         >>> paid = Pure(epsilon=1.0)
@@ -193,7 +186,7 @@ def noisy_histograms(
 ) -> list[Integers]:
     """Release integer tallies of table rows with Gaussian noise.
 
-    The arguments and errors are those of `noisy_tallies`.
+    The arguments are those of `noisy_tallies`.
 
     Example:
         >>> paid = Gaussian(noise_multiplier=2.0)

@@ -14,9 +14,9 @@ Noise         Independent K = round(N(0, sigma^2)), whole votes, sigma = z times
 Event         Gaussian(z, rate), for all bins together.
 What is free  The winner, the leads, the reasons, `least_votes`, `lead_over_a_tie`:
               functions of the noisy counts and of public numbers.
-Tested by     `tests/mechanisms/test_votes.py`: each bin's law against mpmath, with half
-              the noise as the twin; both sensitivities by enumeration; the 1 % and the
-              5 % from the exact law, with the quantiles of real noise as the twin.
+Tested by     `tests/unit_tests/laws`: the noise, with half of it as the twin; both
+              sensitivities by enumeration; the 1 % and the 5 % from the exact law, with
+              the quantiles of real noise as the twin.
 
 **The thresholds hold for whole noise.** A label nobody used reaches t with P(K >= t) =
 Q((t - 1/2) / sigma), whatever others have; one of L reaches it with 1 - (1 - P)^L. The
@@ -100,9 +100,6 @@ def noisy_counts(
 
     Returns:
         Noisy votes, integers, shape `(C,)`. They may be negative.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no count.
 
     Example:
         >>> noisy_counts([30, 9, 1], Gaussian(noise_multiplier=1.0), "replace").shape

@@ -16,9 +16,7 @@ from langchain_dpicl.accounting import (
     Pure,
     calibrate,
     compose,
-    epsilon,
     merge,
-    noise_multiplier,
 )
 from langchain_dpicl.errors import InvalidParameterError
 
@@ -135,16 +133,3 @@ def test_what_is_fixed_is_only_checked() -> None:
     assert calibrate({fixed: 20}, 1.9, DELTA)[fixed] == fixed.parts
     loud = Charge(name="x", parts=(P(9.0),))
     assert calibrate({loud: 1}, 9.0, DELTA)[loud] == loud.parts
-
-
-def test_the_ends_of_the_range() -> None:
-    assert noise_multiplier(1e13, DELTA, uses=1) == pytest.approx(1e-6, rel=1e-9)
-    with pytest.raises(InvalidParameterError, match="No noise"):
-        noise_multiplier(1e-9, 1e-9, uses=10**6)
-
-
-@pytest.mark.parametrize("q", [1.0, 0.1])
-def test_the_noise_of_equal_releases(q: float) -> None:
-    terms = {"uses": 20, "sampling_rate": q, "delta0": 1e-8}
-    z = noise_multiplier(2.0, DELTA, **terms)
-    assert epsilon(z, DELTA, **terms) <= 2.0 < epsilon(z * 0.999, DELTA, **terms)

@@ -19,7 +19,6 @@ from langchain_dpicl.accounting import (
     Filter,
     Parallel,
     best_order,
-    calibrate,
     compose,
 )
 from langchain_dpicl.accounting.compose import divergence
@@ -102,38 +101,6 @@ def test_the_last_step_is_spent_and_not_one_more() -> None:
     assert not ACCOUNT.affords(Cost(UNITS - cost.loss + 1, 0), cost)
     assert not ACCOUNT.affords(Cost(0, UNITS), Cost(0, 1))
     assert 2 * (UNITS + 1) <= 2**32
-
-
-def test_a_filter_of_the_best_order_overdraws_the_one_it_was_opened_at() -> None:
-    # The twin: an event is admitted while the sum fits at any order at all.
-    orders = [6.0, ORDER, 30.0]
-    change = [{"order": order, "epsilon": 8.0} for order in orders]
-    accounts = [ACCOUNT.model_copy(update=terms) for terms in change]
-    spent, own = [0, 0, 0], Cost(0, 0)
-    for event in [G(20.0)] * 900 + [P(1.0)] * 60:
-        costs = [account.cost([event]) for account in accounts]
-        sums = [a + b.loss for a, b in zip(spent, costs, strict=True)]
-        spent = sums if min(sums) <= UNITS else spent
-        if accounts[1].affords(own, costs[1]):
-            own = Cost(own.loss + costs[1].loss, 0)
-    assert own.loss <= UNITS < spent[1]
-
-
-@pytest.mark.parametrize("q", [1.0, 0.1])
-def test_a_filter_admits_no_more_than_a_plan(q: float) -> None:
-    account = Filter(
-        epsilon=3.0,
-        delta=1e-6,
-        order=best_order(3.0, 1e-6, [G(2.0, q)]),
-        failure_share=0,
-    )
-    (event,) = account.fill(charge("G", q), 20)
-    admitted = UNITS // account.cost([event]).loss
-    assert admitted == 20
-    assert compose([G(event.noise_multiplier, q, admitted)], 1e-6) <= 3.0
-    planned = calibrate({charge("G", q): 20}, 3.0, 1e-6)[charge("G", q)][0]
-    ratio = event.noise_multiplier / planned.noise_multiplier
-    assert 1 <= ratio < 1.15
 
 
 @pytest.mark.parametrize(

@@ -69,23 +69,16 @@ def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
     return found.count(labels[0]) / runs
 
 
-@pytest.mark.parametrize("choices", [2, 8])
-@pytest.mark.parametrize("kind", ["given", "drafted"])
-def test_a_vote_comes_out_at_its_required_lead(kind: str, choices: int) -> None:
-    given = [f"label{n}" for n in range(choices)]
-    parser = VoteOutputParser(labels="draft" if kind == "drafted" else given)
-    found = forecast(
-        parser.charge(),
-        choices=choices,
-        drafted=kind == "drafted",
-        **{**TERMS, "groups": 1000},
-    )
+def test_a_drafted_vote_comes_out_at_its_required_lead() -> None:
+    parser = VoteOutputParser(labels="draft")
+    terms = {**TERMS, "groups": 1000}
+    found = forecast(parser.charge(), choices=8, drafted=True, **terms)
     lead = math.ceil(found.required_lead)
     # The hardest case: all other groups found no record.
-    rate = votes_out(parser, [lead] + [0] * (choices - 1), 600)
-    assert 0.92 < rate < 0.98
+    rate = votes_out(parser, [lead] + [0] * 7, 300)
+    assert 0.91 < rate < 0.99
     # With others voting it is as safe.
-    assert votes_out(parser, [lead + 10] + [10] * (choices - 1), 600) > 0.92
+    assert votes_out(parser, [lead + 10] + [10] * 7, 300) > 0.91
 
 
 def test_a_drafted_vote_needs_more_than_a_given_one() -> None:

@@ -146,18 +146,6 @@ def test_trials_on_the_edge_of_their_chance(further: int) -> None:
         assert true == success
 
 
-def test_trials_keep_to_their_chance() -> None:
-    losses = np.full(DRAWS, 3)
-    with seeded(5):
-        drawn = exact.bernoulli_exp(losses, Fraction(1, 4)).tolist()
-    chance = float(mp.exp(mp.mpf(-3) / 4))
-    assert keeps_to(drawn, {True: chance, False: 1 - chance})
-    assert not keeps_to(drawn, {True: chance**2, False: 1 - chance**2})
-    with seeded(6):
-        assert exact.bernoulli_exp(np.array([0] * 99), Fraction(10**400)).all()
-        assert not exact.bernoulli_exp(np.array([1] * 99), Fraction(10**400)).any()
-
-
 @pytest.mark.parametrize("scale", [0.4, 5.0, 512.0])
 def test_a_quantile_is_the_least_that_noise_as_drawn_passes_rarely(
     scale: float,

@@ -94,16 +94,6 @@ def test_a_word_above_the_last_whole_multiple_is_drawn_again() -> None:
     assert source.integers(3, bound).tolist() == [5, 1, 5]
 
 
-def test_floats_are_refused_and_orders_are_uniform() -> None:
-    for name, given in (("random", ()), ("gauss", (0, 1)), ("choices", ([1, 2],))):
-        with pytest.raises(TypeError, match="No float"):
-            getattr(current(), name)(*given)
-    with random.seeded(8) as source:
-        drawn = [tuple(source.sample(range(3), 3)) for _ in range(3_000)]
-    assert keeps_to(drawn, dict.fromkeys(set(drawn), 1 / 6))
-    assert len(set(drawn)) == 6
-
-
 def test_a_seed_is_bound_to_its_context() -> None:
     with random.seeded(1) as source:
         assert current() is source
