@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from langchain_dpicl.accounting.compose import bound
 from langchain_dpicl.accounting.events import (
@@ -56,8 +57,8 @@ def noise_multiplier(
     failure = Failure(delta0=delta0, sampling_rate=sampling_rate)
     charge = Charge(name="gaussian", parts=(gaussian, failure))
     plan = {charge: parameters.count(uses, "uses")}
-    found = calibrate(plan, epsilon, delta)[charge][0]
-    return float(getattr(found, "noise_multiplier"))  # noqa: B009
+    event: Any = calibrate(plan, epsilon, delta)[charge][0]
+    return float(event.noise_multiplier)
 
 
 def calibrate(
@@ -132,10 +133,10 @@ def _even_scale(
     if any(part != Pure(epsilon=None, count=part.count) for part, _ in parts):
         return None
     scale = sum(part.count * n for part, n in parts) / epsilon
-    for found in (scale, math.nextafter(scale, math.inf)):
-        events = [e for c, n in plan.items() for e in merge(c.at(found), n)]
+    for even in (scale, math.nextafter(scale, math.inf)):
+        events = [e for c, n in plan.items() for e in merge(c.at(even), n)]
         if bound(merge(events), delta) <= epsilon:
-            return found
+            return even
     return None
 
 
@@ -209,8 +210,8 @@ def _least_scale(
     low = max(high - 0.1, least)
     while low > least and fine(low) <= 0:
         low = max(low - 0.2, least)
-    found = _root(fine, low, high, _NEAR)
-    return found if found is None or scale is None else min(found, scale)
+    result = _root(fine, low, high, _NEAR)
+    return result if result is None or scale is None else min(result, scale)
 
 
 def _root(

@@ -148,9 +148,9 @@ def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
 @functools.lru_cache(maxsize=4096)
 def bound(events: tuple[Event, ...], delta: float, *, is_fine: bool = True) -> float:
     """Return `compose` of merged events; a quick one leaves dp-accounting out."""
-    found = ways(events)
-    if found is not None:
-        return max(_plain_bound(way, delta, is_fine=is_fine) for way in found)
+    plain = ways(events)
+    if plain is not None:
+        return max(_plain_bound(way, delta, is_fine=is_fine) for way in plain)
     rest = below(Fraction(delta) - failure_of(events))
     return renyi_epsilon(events, rest) if rest > 0 else math.inf
 

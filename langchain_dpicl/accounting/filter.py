@@ -131,8 +131,8 @@ class Filter(Public):
             return math.inf
         x = np.append(np.geomspace(1e-9, self.order - 1, 300)[:-1], self.order - 1)
         lost = self._limit * spent[0] / UNITS * (1 + 1e-15)
-        found = max(0.0, float((lost - headroom(x, rest)).min()))
-        return found if delta is not None else min(found, self.epsilon)
+        spent_at = max(0.0, float((lost - headroom(x, rest)).min()))
+        return spent_at if delta is not None else min(spent_at, self.epsilon)
 
     @property
     def _delta_left(self) -> float:

@@ -203,6 +203,10 @@ def require_planned(
 def require_payable(transaction: Transaction, book: Book, cost: Cost) -> int:
     """Return the time of a charge that an account pays for now, or refuse it.
 
+    The refusals are a `BudgetExhaustedError`: it can't pay, its period is over or has
+    not begun, or its corpus's cap has no room for its first charge. A closed account
+    and a damaged corpus are a `LedgerError`.
+
     A transaction that writes has locked the account alone. This locks its corpus: alone
     for the first charge, which is compared with the cap, and else shared.
 

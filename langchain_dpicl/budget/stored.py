@@ -4,6 +4,9 @@ Of two draws under one charge the quicker one would be released. One person's lo
 record can decide which is quicker, and all other answers of that draw come with it. So
 one *owner* draws for a charge, and others wait until the draw is stored.
 
+What reads a ledger here raises `LedgerError` if it can't be read or trusted, or has no
+such account.
+
 Privacy:
     What is stored is released output and public terms: no record, no unit id. An owner
     is a random token and a process. Whether the process exists depends on no record.

@@ -400,9 +400,9 @@ class Transaction:
         entries = _ENTRIES.where(_e.book == book.id, *where)
         return self._whole(book, self.execute(entries).mappings())
 
-    def _whole(self, book: Book, found: Iterable[Any]) -> list[dict[str, Any]]:
+    def _whole(self, book: Book, entries: Iterable[Any]) -> list[dict[str, Any]]:
         # Sorted here: SQLite would walk the whole book to return them in order.
-        rows = sorted(map(dict, found), key=lambda row: row["number"])
+        rows = sorted(map(dict, entries), key=lambda row: row["number"])
         for row in rows:
             if row["digest"] != entry_digest(book.promise, row):
                 raise book.damaged(f"entry {row['number']} was edited")
@@ -457,8 +457,8 @@ class Transaction:
         # A row that is locked is the newest. It must hold what this process has seen.
         seen = self._seen.get(bare.id) if is_locked else None
         numbers = {"last": bare.entries, "seen": seen.entries if seen else bare.entries}
-        found = self.execute(_LAST, {"of_book": bare.id, **numbers}).mappings()
-        entries = {entry["number"]: entry for entry in self._whole(bare, found)}
+        rows = self.execute(_LAST, {"of_book": bare.id, **numbers}).mappings()
+        entries = {entry["number"]: entry for entry in self._whole(bare, rows)}
         if seen and entries.get(seen.entries, {}).get("digest") != seen.digest:
             raise bare.forgotten()
         last = entries.get(bare.entries, {"digest": "", "at": 0})

@@ -93,7 +93,8 @@ class Ledger:
     Raises:
         LedgerError: If there is no ledger and `create` is False, the database can't be
             opened, is not a ledger, was written by another version, or waits for no
-            standby and `require_synchronous` asks for it.
+            standby and `require_synchronous` asks for it. Every method raises it if
+            the ledger can't be used or trusted, or has no such account.
 
     Example:
         >>> ledger = Ledger(":memory:")

@@ -85,10 +85,10 @@ def root(square: int) -> float:
         >>> root(4), root(2) ** 2 >= 2
         (2.0, True)
     """
-    found = math.sqrt(square)
-    while Fraction(found) ** 2 < square:
-        found = math.nextafter(found, math.inf)
-    return found
+    result = math.sqrt(square)
+    while Fraction(result) ** 2 < square:
+        result = math.nextafter(result, math.inf)
+    return result
 
 
 def at_least(noise_multiplier: float, sensitivity: float) -> float:
