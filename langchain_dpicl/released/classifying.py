@@ -25,7 +25,7 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
     """The label that an answer means, by the rules of `VoteOutputParser`.
 
     Raises:
-        InvalidParameterError: If the labels can't be told apart.
+        InvalidParameterError: If the labels can't be told apart, or `unknown` is one.
 
     Example:
         >>> parser = LabelOutputParser(labels=("person", "place"))
@@ -44,6 +44,11 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
     @override
     def _derive(self) -> None:
         self._votes = VoteOutputParser(labels=self.labels)
+        if self.unknown in self.labels:
+            raise InvalidParameterError(
+                f"unknown={self.unknown!r} is one of the labels: what the model did "
+                "not say could not be told from what it said."
+            )
 
     @override
     def parse(self, text: str) -> str | None:
@@ -111,7 +116,6 @@ def classification_chain(
             "An example has a label that is none of labels=. Pass the labels that the "
             "examples were released for."
         )
-    require_unknown(unknown, known)
     listed = "\n".join(f"- {label}" for label in known)
     shots = [f"Text: {each[text_key]}\nLabel: {each[label_key]}" for each in examples]
     start = "\n\n".join([f"{instruction}\n\nLabels:\n{listed}", *shots])
@@ -119,16 +123,3 @@ def classification_chain(
     literal = start.replace("{", "{{").replace("}", "}}")
     prompt = PromptTemplate.from_template(f"{literal}\n\nText: {{{TEXT_KEY}}}\nLabel:")
     return prompt | model | parser
-
-
-def require_unknown(unknown: str | None, labels: Sequence[str]) -> None:
-    """Refuse a label for what an answer gives that means none.
-
-    Raises:
-        InvalidParameterError: If `unknown` is one of the labels.
-    """
-    if unknown is not None and unknown in labels:
-        raise InvalidParameterError(
-            f"unknown={unknown!r} is one of the labels: what the model did not say "
-            "could not be told from what it said."
-        )

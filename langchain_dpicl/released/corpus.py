@@ -19,7 +19,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.file_format import CORPUS
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.words import STOP_WORDS, lemma, tokenize
-from langchain_dpicl.released.release import Released
+from langchain_dpicl.released.examples import Released
 
 SOURCE = "released fact"
 """What the metadata of each document says of where it comes from."""

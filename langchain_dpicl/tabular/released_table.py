@@ -18,7 +18,7 @@ from langchain_dpicl.released import (
     ReleasedExamples,
     classification_chain,
 )
-from langchain_dpicl.released.classifying import LabelOutputParser, require_unknown
+from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -133,7 +133,7 @@ class ReleasedTable(Frozen, ABC):
         text = self._texts()  # Before anything is charged: it may refuse.
         rows = self.sample(count, balanced=balanced)
         schema = self.schema
-        return ReleasedExamples.of(
+        return ReleasedExamples(
             [
                 {
                     TEXT_KEY: text(row),
@@ -197,8 +197,7 @@ def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None
             "model must be a chat model or a completion model of LangChain, not "
             f"{type(model).__name__}."
         )
-    parser = LabelOutputParser(labels=tuple(labels), unknown=unknown)
-    require_unknown(unknown, parser.labels)
+    LabelOutputParser(labels=tuple(labels), unknown=unknown)
 
 
 def _question(schema: TableSchema) -> str:

@@ -6,17 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.example_selectors import BaseExampleSelector
 from langchain_core.language_models import FakeListChatModel, FakeListLLM
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import (
-    ChatPromptTemplate,
-    FewShotChatMessagePromptTemplate,
-    FewShotPromptTemplate,
-    FewShotPromptWithTemplates,
-    PromptTemplate,
-)
 from support.ledgers import bought
 from support.released_parts import EVENTS, QUESTIONS, record, released
 
@@ -36,83 +26,7 @@ ASKED = {
     "Where is Mount Etna?": "place",
     "When did Troy fall?": "time",
 }
-EXAMPLE = PromptTemplate.from_template("Text: {text}\nLabel: {label}")
 BRACES = [*QUESTIONS, {"text": "Who wrote {text} and {other}?", "label": "person"}]
-
-
-def string_prompt(selector: BaseExampleSelector) -> FewShotPromptTemplate:
-    return FewShotPromptTemplate(
-        example_selector=selector, example_prompt=EXAMPLE, suffix="Text: {text}\nLabel:"
-    )
-
-
-def template_prompt(selector: BaseExampleSelector) -> FewShotPromptWithTemplates:
-    return FewShotPromptWithTemplates(
-        input_variables=["text"],
-        example_selector=selector,
-        example_prompt=EXAMPLE,
-        suffix=PromptTemplate.from_template("Text: {text}\nLabel:"),
-    )
-
-
-def chat_prompt(selector: BaseExampleSelector) -> ChatPromptTemplate:
-    shots = FewShotChatMessagePromptTemplate(
-        example_selector=selector,
-        input_variables=["text"],
-        example_prompt=ChatPromptTemplate.from_messages(
-            [("human", "Text: {text}\nLabel: {label}")]
-        ),
-    )
-    return ChatPromptTemplate.from_messages([shots, ("human", "Text: {text}\nLabel:")])
-
-
-PROMPTS = {
-    "string": string_prompt,
-    "templates": template_prompt,
-    "chat": chat_prompt,
-}
-
-
-@pytest.mark.parametrize("kind", PROMPTS)
-@pytest.mark.parametrize("embedding", [None, HashingEmbeddings()])
-async def test_it_plugs_into_every_few_shot_prompt(kind: str, embedding: Any) -> None:
-    selector = released().selector(6, embedding=embedding)
-    prompt = PROMPTS[kind](selector)
-    chain = prompt | OfflineChatModel() | StrOutputParser()
-    for text, label in ASKED.items():
-        shown = prompt.invoke({"text": text}).to_string()
-        assert (await prompt.ainvoke({"text": text})).to_string() == shown
-        assert all(example["text"] in shown for example in QUESTIONS)
-        assert shown.rstrip().endswith(f"Text: {text}\nLabel:")
-        assert chain.invoke({"text": text}) == label
-        assert await chain.ainvoke({"text": text}) == label
-
-
-def test_roles_of_their_own_for_text_and_label() -> None:
-    shots = FewShotChatMessagePromptTemplate(
-        example_selector=released(BRACES).selector(),
-        input_variables=["text"],
-        example_prompt=ChatPromptTemplate.from_messages(
-            [("human", "{text}"), ("ai", "{label}")]
-        ),
-    )
-    messages = shots.format_messages(text="Who?")
-    assert messages[-2:] == [
-        HumanMessage("Who wrote {text} and {other}?"),
-        AIMessage("person"),
-    ]
-
-
-def test_the_nearest_the_first_or_all_are_selected() -> None:
-    examples = released()
-    asked = {"text": QUESTIONS[4]["text"]}
-    nearest = examples.selector(2, embedding=HashingEmbeddings())
-    assert nearest.select_examples(asked)[0] == QUESTIONS[4]
-    assert examples.selector(2).select_examples(asked) == QUESTIONS[:2]
-    assert examples.selector().select_examples(asked) == QUESTIONS
-    for k, embedding in ((0, None), (None, HashingEmbeddings()), (2, "a name")):
-        with pytest.raises(InvalidParameterError):
-            examples.selector(k, embedding=embedding)  # type: ignore[arg-type]
 
 
 async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
@@ -214,6 +128,6 @@ def test_labels_that_do_not_fit_are_refused(
 
 def test_examples_need_a_text_and_a_label() -> None:
     for key in ("text", "label"):
-        plain = ReleasedExamples.of([{key: "x"}, {key: "y"}], record())
+        plain = ReleasedExamples([{key: "x"}, {key: "y"}], record())
         with pytest.raises(InvalidParameterError, match="no examples with the key"):
             classification_chain(plain, OfflineChatModel())

@@ -13,9 +13,7 @@ from support.released_parts import public_record
 
 from langchain_dpicl.errors import (
     InvalidParameterError,
-    LedgerError,
 )
-from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.released import ReleasedCorpus
 
@@ -66,29 +64,6 @@ async def test_ordinary_retrieval_finds_the_fact(
     assert found.page_content == also.page_content == FACTS[place].page_content
 
 
-def test_a_question_of_unknown_words_finds_something() -> None:
-    assert len(corpus().as_retriever(k=2).invoke("xyzzy?")) == 2
-    assert len(corpus().as_retriever(search_kwargs={"k": 1}).invoke("drug?")) == 1
-
-
-def test_what_is_saved_is_loaded_and_what_was_edited_is_refused(tmp_path: Path) -> None:
-    path, found = tmp_path / "facts.json", corpus()
-    found.save(path)
-    found.save(path)
-    again = ReleasedCorpus.load(path)
-    assert list(again) == list(found)
-    assert (again.record, again.digest) == (found.record, found.digest)
-    stored = json.loads(path.read_text())
-    assert (stored["kind"], stored["version"]) == ("corpus", 1)
-    stored["documents"][0]["text"] = "Ann coughs."
-    path.write_text(json.dumps(stored))
-    with pytest.raises(InvalidParameterError):
-        ReleasedCorpus.load(path)
-    with pytest.raises(InvalidParameterError):
-        found.save(path)
-    found.save(path, overwrite=True)
-
-
 @pytest.mark.parametrize(
     "documents",
     [
@@ -123,10 +98,6 @@ def test_a_document_is_small_and_a_list_of_them_is_linear() -> None:
     assert read[1] < 10 * read[0] + 0.05
 
 
-def test_a_repr_shows_no_document() -> None:
-    assert "asthma" not in repr(corpus())
-
-
 def test_what_can_not_be_kept_is_refused() -> None:
     with pytest.raises(InvalidParameterError, match="metadata must be what JSON"):
         ReleasedCorpus([Document("a", metadata={"x": object()})], public_record())
@@ -135,15 +106,3 @@ def test_what_can_not_be_kept_is_refused() -> None:
     for k in (0, -1, "4"):
         with pytest.raises(InvalidParameterError, match="k must be"):
             corpus().as_retriever(k=k)  # type: ignore[arg-type]
-
-
-def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
-    corpus().verify(Ledger(":memory:"))  # Public: nothing was charged.
-    charged = public_record(
-        status="released",
-        events=[],
-        charge=1,
-        account={"name": "notes", "accounting": "plan", "epsilon": 1.0, "delta": 1e-6},
-    )
-    with pytest.raises((LedgerError, InvalidParameterError)):
-        ReleasedCorpus(FACTS, charged).verify(Ledger(":memory:"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
-from support.released_parts import QUESTIONS, public_record, record, released
+from support.released_parts import QUESTIONS, record, released
 
 from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
@@ -33,26 +33,6 @@ def test_it_is_a_sequence_of_mappings_for_everybody_else() -> None:
     assert prompt.format(text="Who?").startswith("Who wrote Hamlet? person\n\n")
 
 
-def test_the_digest_tells_releases_apart_and_not_the_order_of_keys() -> None:
-    digest = released().digest
-    assert released().digest == digest
-    turned = [dict(reversed(example.items())) for example in QUESTIONS]
-    assert released(turned).digest == digest
-    assert released(QUESTIONS[:-1]).digest != digest
-    assert released(QUESTIONS[::-1]).digest != digest
-    assert released(model="another").digest != digest
-
-
-def test_the_repr_shows_the_guarantee_and_no_text() -> None:
-    shown = repr(released())
-    assert "6 examples" in shown
-    assert f"epsilon={record()['epsilon']:.6g}" in shown
-    assert "delta=1e-05" in shown
-    assert "patient_id" in shown
-    assert "Hamlet" not in shown
-    assert len(shown) < 200
-
-
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
@@ -70,11 +50,6 @@ def test_text_that_no_encoding_can_write_is_repaired_and_not_lost(
     assert examples[0]["text"] == kept
     assert examples.record["mechanism"] == f"few {kept}"
     examples[0]["text"].encode()
-
-
-def test_a_release_that_was_interrupted_at_once_is_empty() -> None:
-    assert released([]) == []
-    assert released([]).record == record()
 
 
 @pytest.mark.parametrize(
@@ -95,12 +70,6 @@ def test_a_release_that_was_interrupted_at_once_is_empty() -> None:
 )
 def test_examples_of_another_shape_are_refused(examples: Any, message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message) as error:
-        ReleasedExamples.of(examples, record())
+        ReleasedExamples(examples, record())
     assert isinstance(error.value, DPError)
     assert "secret" not in str(error.value)
-
-
-def test_public_examples_are_a_release_that_cost_nothing() -> None:
-    examples = ReleasedExamples.of(QUESTIONS, public_record())
-    assert examples.record["epsilon"] == 0
-    assert "epsilon=0" in repr(examples)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from support.released_parts import (
     DELTA,
     EVENTS,
-    QUESTIONS,
     as_json,
     public_record,
     record,
@@ -25,87 +23,37 @@ from langchain_dpicl.accounting import (
     compose,
 )
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.released.checking import checked_record
 
 MISSING = object()
 (EVENT,) = as_json(*EVENTS)
 
 BAD: dict[str, list[Any]] = {
-    "status": [MISSING, None, "fallback", "", 1, ["released"]],
-    "mechanism": [MISSING, None, "", " ", 1],
-    "parameters": [MISSING, None, [], "n_groups"],
-    "unit": [MISSING, None, "", "\n", 1],
-    "unit_key": [MISSING, "", 1, []],
-    "relation": [MISSING, None, "", "swap", "REPLACE", 1, ["replace"], {}],
-    "neighbors": [MISSING, None, "", 1],
+    "status": [MISSING, None, "fallback", 1],
+    "mechanism": [MISSING, " ", 1],
+    "parameters": [MISSING, []],
+    "unit": [MISSING, None, "\n"],
+    "unit_key": [MISSING, "", []],
+    "relation": [MISSING, None, "swap"],
+    "neighbors": [MISSING, None, ""],
     "events": [
-        MISSING,
-        None,
-        [],
-        {},
-        "gaussian",
-        [None],
-        ["gaussian"],
-        [{}],
-        [{"kind": "gaussian"}],
+        *(MISSING, None, [], {}, [None], [{}]),
         [{"kind": "magic", "epsilon": 0.1, "count": 1}],
-        [{"kind": ["gaussian"]}],
         [{**EVENT, "note": 1}],
         [{**EVENT, "noise_multiplier": 0}],
-        [{**EVENT, "noise_multiplier": True}],
-        [{**EVENT, "noise_multiplier": "4"}],
+        [{**EVENT, "noise_multiplier": None}],
         [{**EVENT, "sampling_rate": 1.5}],
-        [{**EVENT, "count": 0}],
-        [{**EVENT, "count": 1.5}],
         [{**EVENT, "count": 10**30}],
         [EVENT] * 20_001,
-        [{"kind": "parallel", "branches": [], "count": 1, "partition": ""}],
         as_json(Parallel(branches=(EVENTS * 10_000, EVENTS * 10_001))),
-        [{**EVENT, "noise_multiplier": None}],
     ],
-    "epsilon": [
-        MISSING,
-        None,
-        True,
-        "1",
-        -1,
-        0,
-        0.1,
-        10**400,
-        1e301,
-        math.nan,
-        math.inf,
-        [1],
-    ],
-    "delta": [MISSING, None, False, "0", -1e-9, 0, 1, 1.5, 10**400, math.nan, 1e-9],
-    "charge": [MISSING, 0, -1, 1.0, True, "1", [1]],
-    "account": [MISSING, None, "notes", {}, {"name": ""}, {"name": 1}, ["notes"]],
-    "model": [MISSING, "", 1, ["offline"]],
-    "created": [
-        MISSING,
-        None,
-        "",
-        "yesterday",
-        "2026-11-20",
-        "2026-11-20T19:30:00",
-        "2026-11-20T19:30:00Z",
-        "20261120T193000+0000",
-        "2026-11-20T19:30:00+00:00 ",
-        "2026-11-20T19:30:00+99:00",
-        "2026-13-20T19:30:00+00:00",
-        20261120,
-    ],
-    "library": [MISSING, None, "", "latest", "0.1.0 ", "1" * 100, "v", 0.1],
-}
-FREE = {
-    "status": ["released"],
-    "events": [[EVENT], None, {}],
-    "epsilon": [0.1, -1, None, True],
-    "delta": [1e-9, None, 1],
-    "charge": [1],
-    "relation": ["swap", 1],
-    "unit": ["", 1],
+    "epsilon": [MISSING, None, True, "1", -1, 0.1, 1e301, math.nan, math.inf],
+    "delta": [MISSING, None, False, -1e-9, 0, 1, math.nan, 1e-9],
+    "charge": [MISSING, 0, 1.0, True],
+    "account": [MISSING, None, "notes", {}, {"name": ""}],
+    "model": [MISSING, "", 1],
+    "created": [MISSING, None, "yesterday", "2026-11-20T19:30:00Z", 20261120],
+    "library": [MISSING, None, "latest", "0.1.0 ", "1" * 100],
 }
 
 
@@ -118,6 +66,9 @@ def test_a_record_is_kept_whole() -> None:
     assert checked_record(more) == {**more, "tokens": [1, 2]}
     assert checked_record(public_record()) == public_record()
     assert checked_record(public_record(unit="none: no record was read"))
+    for claim in ({"events": [EVENT]}, {"epsilon": 0.1}, {"charge": 1}):
+        with pytest.raises(InvalidParameterError):
+            checked_record({**public_record(), **claim})
     unpaid = record(charge=None, account=None, unit_key=None, model=None)
     assert checked_record(unpaid) == unpaid
 
@@ -138,33 +89,6 @@ def test_a_field_that_does_not_hold_is_refused_by_its_name(
     assert error.value.__cause__ is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [(name, value) for name, values in FREE.items() for value in values],
-)
-def test_public_examples_claim_no_cost(name: str, value: Any) -> None:
-    with pytest.raises(InvalidParameterError):
-        checked_record(changed(public_record(), name, value))
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        None,
-        [],
-        "record",
-        record(parameters={"x": object()}),
-        record(parameters={"x": {1, 2}}),
-        record(parameters={"x": math.nan}),
-        record(parameters={("a", "b"): 1}),
-        record(model=b"offline"),
-    ],
-)
-def test_what_json_cannot_express_is_refused(odd: Any) -> None:
-    with pytest.raises(InvalidParameterError):
-        ReleasedExamples.of(QUESTIONS, odd)
-
-
 def test_a_record_that_is_nested_without_end_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
@@ -174,23 +98,6 @@ def test_a_record_that_is_nested_without_end_is_refused() -> None:
     for parameters in ({"x": endless}, {"x": deep}):
         with pytest.raises(InvalidParameterError):
             checked_record(record(parameters=parameters))
-
-
-def test_numbers_of_numpy_become_those_of_json() -> None:
-    kept = checked_record(record(epsilon=np.float64(20.0)))
-    assert type(kept["epsilon"]) is float
-
-
-@pytest.mark.parametrize(
-    "created",
-    ["2026-11-20T19:30:00+00:00", "2026-11-20T19:30:00.123456-08:00"],
-)
-@pytest.mark.parametrize("library", ["0.1.0", "1.0", "2.0.0rc1", "0.2.dev3+g1a2b3c4"])
-def test_dates_and_versions_are_as_python_writes_them(
-    created: str, library: str
-) -> None:
-    made = record(created=created, library=library)
-    assert checked_record(made) == made
 
 
 MIXED: list[tuple[Event, ...]] = [
@@ -230,16 +137,3 @@ def test_at_delta_zero_only_pure_events_count() -> None:
         inside = Parallel(branches=(pure[:1], (event,)))
         with pytest.raises(InvalidParameterError, match="cost inf"):
             checked_record(record((inside,), delta=0.0, epsilon=1e300))
-
-
-def test_at_delta_zero_a_sample_amplifies() -> None:
-    sampled = (Pure(epsilon=1.0, sampling_rate=0.1),)
-    cost = math.log1p(0.1 * math.expm1(1.0))
-    checked_record(record(sampled, delta=0.0, epsilon=cost))
-    with pytest.raises(InvalidParameterError, match="its events cost"):
-        checked_record(record(sampled, delta=0.0, epsilon=cost / 2))
-
-
-def test_failures_that_reach_delta_have_no_epsilon() -> None:
-    with pytest.raises(InvalidParameterError, match="cost inf"):
-        checked_record(record((Failure(delta0=0.5),), epsilon=1e300))

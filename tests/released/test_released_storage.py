@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -13,17 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.released_parts import (
     QUESTIONS,
-    public_record,
     record,
     released,
     signed,
     stored,
 )
 
-from langchain_dpicl.accounting import (
-    Gaussian,
-    Parallel,
-)
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
 
@@ -79,7 +73,7 @@ def test_any_text_comes_back_as_it_was_released(
     path: Path, examples: list[dict[str, str]], model: str
 ) -> None:
     try:
-        before = ReleasedExamples.of(examples, record(model=model))
+        before = ReleasedExamples(examples, record(model=model))
     except InvalidParameterError:
         # Keys of two lone surrogates become one.
         assert any("\ud800" <= c <= "\udfff" for e in examples for k in e for c in k)
@@ -89,26 +83,6 @@ def test_any_text_comes_back_as_it_was_released(
     assert after == before
     assert after.record == before.record
     assert [list(example) for example in after] == [list(example) for example in before]
-
-
-def test_public_and_parallel_records_come_back(path: Path) -> None:
-    common, rare = Gaussian(noise_multiplier=4), Gaussian(noise_multiplier=8)
-    labels = Parallel(branches=((common,), (rare,)))
-    for made in (public_record(), record((labels,))):
-        examples = ReleasedExamples.of(QUESTIONS, made)
-        examples.save(path, overwrite=True)
-        assert ReleasedExamples.load(path).record == made
-
-
-def test_formatting_makes_no_difference(path: Path, saved: dict[str, Any]) -> None:
-    examples = released()
-    turned = dict(reversed(saved.items()))
-    turned["record"] = dict(reversed(saved["record"].items()))
-    text = json.dumps(turned)
-    spread = json.dumps(saved, indent=8).replace("\n", "\r\n")
-    for data in (text.encode(), spread.encode(), b"\xef\xbb\xbf" + text.encode()):
-        path.write_bytes(data)
-        assert ReleasedExamples.load(path).digest == examples.digest
 
 
 def test_nothing_else_is_overwritten(path: Path) -> None:

@@ -74,7 +74,7 @@ def public_record(**fields: Any) -> dict[str, Any]:
 def released(
     examples: list[dict[str, str]] | None = None, **fields: Any
 ) -> ReleasedExamples:
-    return ReleasedExamples.of(
+    return ReleasedExamples(
         QUESTIONS if examples is None else examples, record(**fields)
     )
 

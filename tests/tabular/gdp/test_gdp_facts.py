@@ -264,7 +264,7 @@ def test_what_no_ledger_stores_is_named(saved: tuple[Any, dict[str, Any]]) -> No
     with pytest.raises(
         InvalidParameterError, match="'relation' is not what the ledger stored"
     ):
-        ReleasedExamples.of(examples, record).verify(budget.ledger)
+        ReleasedExamples(examples, record).verify(budget.ledger)
 
 
 @pytest.mark.parametrize(

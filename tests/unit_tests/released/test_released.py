@@ -213,7 +213,7 @@ def test_a_record_that_claims_less_than_its_events_cost_is_refused(
         record["events"][0]["noise_multiplier"] *= share
     # Whoever makes the object anew makes its digest, too: the claim itself is checked.
     for make in (
-        lambda: ReleasedExamples.of([dict(one) for one in examples], record),
+        lambda: ReleasedExamples([dict(one) for one in examples], record),
         lambda: ReleasedCorpus([Document("About 3 people.")], record),
     ):
         with pytest.raises(DPError):
@@ -226,7 +226,7 @@ def test_twin_of_a_record_that_claims_what_its_events_cost(
 ) -> None:
     # The check above would pass for nothing if every record were refused.
     with pytest.raises(pytest.fail.Exception), pytest.raises(DPError):
-        ReleasedExamples.of([dict(one) for one in examples], examples.record)
+        ReleasedExamples([dict(one) for one in examples], examples.record)
 
 
 @pytest.mark.promise("released-free")
