@@ -1,9 +1,9 @@
-"""An agent that asks a clinic's notes, and knows when its privacy budget is spent.
+"""LangGraph: a chain as a node of a graph, and as the tool of an agent.
 
-The agent is LangChain's own, `create_agent`, with the private tool. The tool's message
-says when the budget is spent. The agent's model here is a scripted stand-in, so that
-the example runs without a key: it asks the tool each question it is given, and points
-to what the tool has said. Put any chat model that calls tools in its place.
+The agent is LangChain's own, `create_agent`. The tool's message says when the budget is
+spent. The agent's model here is a scripted stand-in, so that the example runs without a
+key: it asks the tool each question it is given, and points to what the tool has said.
+Put any chat model that calls tools in its place.
 """
 
 import re
@@ -15,7 +15,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 from langchain_dpicl import (
     DPChain,
@@ -78,8 +80,21 @@ def main() -> None:
         groups=groups, model=OfflineChatModel(), parser=VoteOutputParser(labels="draft")
     )
     budget = PrivacyBudgetHandler(
-        epsilon=4, delta=1e-6, queries=2, ledger=":memory:", account="example"
+        epsilon=4, delta=1e-6, queries=3, ledger=":memory:", account="example"
     )
+
+    # A node: the last message is the question, and the answer is the next one.
+    def ask(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [chain.invoke(state["messages"][-1].text, config)]}
+
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    asked = "Which drug do patients with asthma take most?"
+    state = graph.compile().invoke(
+        {"messages": [HumanMessage(asked)]}, {"callbacks": [budget]}
+    )
+    print(f"node:   {asked}\n        {state['messages'][-1].text}\n")
+
+    # A tool.
     agent = create_agent(
         ScriptedAgentModel(),
         tools=[

@@ -1,35 +1,31 @@
 """A question service over private records: FastAPI, many workers, one ledger.
 
-    pip install . fastapi uvicorn httpx                      # in this repository
-    python examples/fastapi_service.py                       # shows itself, and ends
-    dpicl ledger create --ledger sqlite:///service.db        # once, never at a start
-    python examples/fastapi_service.py --serve --workers 2   # http://127.0.0.1:8000/docs
+    pip install . fastapi gunicorn uvicorn-worker httpx     # in this repository
+    python examples/fastapi_service.py                      # shows itself, and ends
+    dpicl ledger create --ledger sqlite:///service.db       # once, never at a start
+    gunicorn --chdir examples fastapi_service:app -k uvicorn_worker.UvicornWorker -w 4
 
 Every worker opens the same account, so that all of them together stay within it:
 
     DPICL_LEDGER   sqlite:///service.db, or postgresql+psycopg://user@host/db for
                    several hosts
     DPICL_ANSWERS  how many answers the account pays for
-    DPICL_FACTS    a file of what only you can say, for the page GET /account
     DPICL_INDEX    a folder written by `RetrievedGroups.save`; without it each worker
                    makes an index of its own of the generated clinic
 """
 
-import argparse
 import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
@@ -43,7 +39,6 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
-    report,
 )
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.ledger import Ledger
@@ -114,11 +109,8 @@ class Answer(BaseModel):
 async def refuse(_: Request, error: DPError) -> JSONResponse:
     # No error of the library holds private text, so all of them may be shown.
     status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-    return JSONResponse(described(error), status)
-
-
-def described(error: DPError) -> dict[str, str]:
-    return {"error": type(error).__name__, "detail": str(error)}
+    detail = {"error": type(error).__name__, "detail": str(error)}
+    return JSONResponse(detail, status)
 
 
 @app.post("/ask")
@@ -139,17 +131,6 @@ async def ask_stream(asked: Question) -> StreamingResponse:
 @app.get("/budget")
 async def budget() -> dict[str, Any]:
     return await asyncio.to_thread(app.state.budget.public_state)
-
-
-@app.get("/account", response_class=HTMLResponse)
-async def account() -> str:
-    # All of it is public: the account's terms, its charges, what you say of yourself.
-    budget = app.state.budget
-    facts = os.environ.get("DPICL_FACTS")
-    found = await asyncio.to_thread(
-        report.of, budget.ledger, budget.account, facts=facts
-    )
-    return found.to_html()
 
 
 @app.get("/health")
@@ -207,30 +188,13 @@ async def demonstrate() -> None:
         print("GET /budget")
         for name in ("epsilon", "epsilon_spent", "queries", "queries_spent"):
             print(f"    {name:13} {state[name]:.4g}")
-        page = (await client.get("/account")).text
-        print(f"GET /account\n    a page of {len(page) // 1000},000 characters")
         print("GET /health")
         print("   ", (await client.get("/health")).text)
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description="Answers over private records.")
-    options.add_argument("--serve", action="store_true")
-    options.add_argument("--workers", type=int, default=1)
-    options.add_argument("--port", type=int, default=8000)
-    options.add_argument("--uds", help="a Unix socket in the place of a port")
-    given = options.parse_args()
-    if given.serve:
-        uvicorn.run(
-            "fastapi_service:app",
-            app_dir=str(Path(__file__).parent),
-            workers=given.workers,
-            port=given.port,
-            uds=given.uds,
-        )
-    else:
-        with TemporaryDirectory() as folder:
-            os.environ["DPICL_LEDGER"] = f"sqlite:///{folder}/service.db"
-            Ledger(os.environ["DPICL_LEDGER"]).dispose()
-            os.environ["DPICL_ANSWERS"] = "8"
-            asyncio.run(demonstrate())
+    with TemporaryDirectory() as folder:
+        os.environ["DPICL_LEDGER"] = f"sqlite:///{folder}/service.db"
+        Ledger(os.environ["DPICL_LEDGER"]).dispose()
+        os.environ["DPICL_ANSWERS"] = "8"
+        asyncio.run(demonstrate())

@@ -26,6 +26,8 @@ from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.offline import HashingEmbeddings
 
 SERVICE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
+SERVE = [sys.executable, "-m", "uvicorn", "fastapi_service:app"]
+SERVE += ["--app-dir", str(SERVICE.parent)]
 ANSWERS, CLIENTS = 12, 20
 START_SECONDS = 120
 
@@ -79,7 +81,7 @@ def workers(
         with (folder / f"said-{number}.txt").open("wb") as said:
             started.append(
                 subprocess.Popen(
-                    [sys.executable, SERVICE, "--serve", "--uds", folder / str(number)],
+                    [*SERVE, "--uds", folder / str(number)],
                     env=environment,
                     stdout=said,
                     stderr=said,
@@ -148,11 +150,6 @@ async def test_workers_share_one_budget_and_a_killed_one_loses_nothing(
     assert state["queries_spent"] == ANSWERS
     assert state["epsilon_spent"] <= state["epsilon"]
     assert (await clients[1].get("/health")).json()["can_answer"] is False
-    page = await clients[1].get("/account")
-    assert page.headers["content-type"].startswith("text/html")
-    assert f"<b>{ANSWERS}</b><span>charges of {ANSWERS}</span>" in page.text
-    assert "The ledger is whole." in page.text
-    assert "to be filled in by the operator" in page.text
     # What the dead worker has sold, the living one still gives.
     for text, answer in zip(asked, found, strict=True):
         again = await ask(clients[1], text)
