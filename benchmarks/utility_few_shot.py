@@ -8,25 +8,21 @@ noise, and records as examples, which is *not private*. A heart table is
 done likewise with `GDPTable` and `LDPTable`.
 
 The next-token model is an argument: `--next-token transformers:PATH`, or `MODEL@URL` of
-a vLLM server. Without it a fake repeats words of its prompt: it shows
-that everything runs, and its figures mean nothing.
+a vLLM server. Without it no example is written, and the other rows are printed.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from benchmarks.common import (
-    CONSOLE,
     Grader,
     Options,
     account,
@@ -59,37 +55,8 @@ EXAMPLE = PromptTemplate.from_template("Text: {page_content}\nLabel: {label}")
 Example = dict[str, str]
 
 
-class Fake(few_shot.NextTokenModel):
-    """Likes the words that its prompt says; a stand-in of a few lines."""
-
-    name, end_tokens, vocabulary_size = "fake", frozenset[int](), 0
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        said = Counter(word for text in texts for word in text.lower().split())
-        self.words = [word for word, _ in said.most_common(1_000)]
-        self.vocabulary_size = len(self.words)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(f" {self.words[token]}" for token in tokens)
-
-    def top_tokens(self, prompts: Any, k: int) -> Any:
-        return [np.arange(k) for _ in prompts]
-
-    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-        found = []
-        for prompt, wanted in zip(prompts, tokens, strict=True):
-            said = Counter(prompt.text.lower().split())
-            liked = np.array([said[word] + 0.01 for word in self.words])
-            shares = np.log(liked / liked.sum())
-            found.append(shares if wanted is None else shares[wanted])
-        return found
-
-
-def next_token(name: str | None, texts: Sequence[str]) -> few_shot.NextTokenModel:
-    """Return the next-token model that is named, or the fake."""
-    if name is None:
-        CONSOLE.print("The next-token model is a fake: what it writes means nothing.")
-        return Fake(texts)
+def next_token(name: str) -> few_shot.NextTokenModel:
+    """Return the next-token model that is named."""
     from langchain_openai import OpenAI
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -156,9 +123,10 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
     )
     labels = sorted({one["label"] for one in train})
     told, tokens, each = TASKS[name]
-    writer = next_token(options.next_token, [one["text"] for one in test])
+    writer = next_token(options.next_token) if options.next_token else None
 
     def written(epsilon: float | None, contrast: float = 0.0) -> Any:
+        assert writer is not None
         generator = few_shot.DPFewShotGenerator(
             *(writer, told, labels),
             n_groups=WRITERS,
@@ -180,13 +148,12 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
         ways: dict[str, Callable[[], Any]] = {
             "zero-shot": list,
             "records as examples (not private)": records,
-            "examples without records": partial(written, None),
-            **{f"DP examples, ε = {e:g}": partial(written, e) for e in EPSILONS},
-            **{
-                f"with contrast 0.5, ε = {e:g}": partial(written, e, 0.5)
-                for e in EPSILONS
-            },
         }
+        if writer is not None:
+            ways["examples without records"] = partial(written, None)
+            for e in EPSILONS:
+                ways[f"DP examples, ε = {e:g}"] = partial(written, e)
+                ways[f"with contrast 0.5, ε = {e:g}"] = partial(written, e, 0.5)
         for what, make in ways.items():
             found.setdefault(what, []).append(accuracy(model, labels, make(), asked))
         for epsilon in (1e4, *EPSILONS):

@@ -32,8 +32,7 @@ from support.agent_parts import (
     tool_messages,
 )
 
-from langchain_dpicl import LedgerError, RetrievedGroups
-from langchain_dpicl.budget.buying import Purchase
+from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.tools import create_dp_tool
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -81,34 +80,6 @@ async def test_parallel_calls_are_charged_once_each_as_far_as_the_budget_goes(
     charges = [m.artifact["charge"] for m in answered]
     assert sorted(charges) == [entry.charge for entry in journal(budget)]
     assert sorted(charges) == [1, 2]
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_was_answered_is_not_charged_again_when_another_failed(
-    way: str, groups: RetrievedGroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    budget = account()
-    bought, charged = Purchase.bought, 0
-
-    def fails_once(self: Purchase) -> Any:
-        nonlocal charged
-        charged += 1
-        if charged == 2:
-            raise LedgerError("The ledger is away.")
-        return bought(self)
-
-    monkeypatch.setattr(Purchase, "bought", fails_once)
-    model = AgentModel(turns=[calling("What?", "Which?"), "Cough."])
-    # One at a time: what fails second must not stop what was answered first.
-    agent = create_agent(model, tools=[privately(groups)], checkpointer=InMemorySaver())
-    one_by_one = {**THREAD, "max_concurrency": 1}
-    with pytest.raises(LedgerError, match="away"):
-        await run(way, agent, asking(), budget, **one_by_one)
-    assert len(journal(budget)) == 1
-    state = await run(way, agent, None, budget, **one_by_one)
-    assert statuses(state) == ["success", "success"]
-    assert charged == 3
-    assert len(journal(budget)) == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -169,29 +140,6 @@ async def test_a_human_decides_before_the_charge(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cache", [False, True])
-async def test_a_run_that_broke_off_after_the_charge_pays_again_unless_cached(
-    cache: bool, way: str, groups: RetrievedGroups
-) -> None:
-    budget = account()
-    model = AgentModel(turns=[calling(QUESTION), "Cough."])
-    agent = create_agent(
-        model,
-        tools=[privately(groups, cache=cache)],
-        middleware=[Crash()],
-        checkpointer=InMemorySaver(),
-    )
-    with pytest.raises(RuntimeError, match="power"):
-        await run(way, agent, asking(), budget, **THREAD)
-    assert len(journal(budget)) == 1
-    state = await run(way, agent, None, budget, **THREAD)
-    (message,) = tool_messages(state)
-    assert message.artifact["status"] == ("cached" if cache else "released")
-    assert message.content == "cough"
-    assert len(journal(budget)) == (1 if cache else 2)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cache", [False, True])
 async def test_a_retried_call_pays_again_unless_cached(
     cache: bool, way: str, groups: RetrievedGroups
 ) -> None:
@@ -206,41 +154,6 @@ async def test_a_retried_call_pays_again_unless_cached(
     state = await run(way, agent, asking(), budget)
     assert statuses(state) == ["success"]
     assert len(journal(budget)) == (1 if cache else 3)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_retry_does_not_try_a_spent_budget_again(
-    way: str, groups: RetrievedGroups
-) -> None:
-    budget = account(queries=1)
-    private_chain(groups, budget=budget).invoke("What else?")
-    before = budget.ledger.heads()
-    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
-    model = AgentModel(turns=[calling(QUESTION), "No."])
-    agent = create_agent(model, tools=[privately(groups)], middleware=[retry])
-    state = await run(way, agent, asking(), budget)
-    assert statuses(state) == ["error"]
-    assert budget.ledger.heads() == before
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cache", [False, True])
-async def test_a_fork_of_a_thread_pays_again_unless_cached(
-    cache: bool, way: str, groups: RetrievedGroups
-) -> None:
-    budget = account()
-    model = AgentModel(turns=[calling(QUESTION), "Cough.", "Cough, again."])
-    agent = create_agent(
-        model,
-        tools=[privately(groups, cache=cache)],
-        checkpointer=InMemorySaver(),
-    )
-    await run(way, agent, asking(), budget, **THREAD)
-    before = next(
-        found for found in agent.get_state_history(THREAD) if found.next == ("tools",)
-    )
-    await run(way, agent, None, budget, **before.config)
-    assert len(journal(budget)) == (1 if cache else 2)
 
 
 def nested(inner: Any, *, passes_config: bool) -> StructuredTool:
@@ -297,25 +210,3 @@ async def test_a_sub_agent_charges_the_account_of_the_run(
     assert (first, second) == ("The notes say cough.", "Cough again.")
     assert third == "The budget is spent."
     assert len(journal(budget)) == 2
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_tool_says_what_is_wrong(way: str, groups: RetrievedGroups) -> None:
-    budget = account(queries=1)
-    dp_tool = create_dp_tool(private_chain(groups), name="ask", description="Notes.")
-    model = AgentModel(turns=[calling(""), calling("What?"), calling("How?"), "Done."])
-    agent = create_agent(model, tools=[dp_tool])
-    state = await run(way, agent, asking(), budget)
-    blank, answer, refused = tool_messages(state)
-    assert (blank.status, answer.status, refused.status) == (
-        "error",
-        "success",
-        "error",
-    )
-    assert "must not be empty" in str(blank.content)
-    assert "Don't call 'ask' with a new question again" in str(refused.content)
-    assert len(journal(budget)) == 1
-    model = AgentModel(turns=[calling(QUESTION), "Done."])
-    with pytest.raises(LedgerError):
-        budget.ledger.close_account("notes")
-        await run(way, create_agent(model, tools=[dp_tool]), asking(), budget)

@@ -6,15 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from langchain_core.load import dumps
-from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import (
     ChatPromptTemplate,
     MessagesPlaceholder,
     PromptTemplate,
 )
-from langchain_core.tools import ToolException
-from langchain_core.tracers import BaseTracer
 from pydantic import ValidationError
 from support.agent_parts import (
     CANARY,
@@ -22,7 +18,6 @@ from support.agent_parts import (
     WAYS,
     account,
     calling,
-    canaried_chain,
     journal,
     private_chain,
     run,
@@ -30,11 +25,9 @@ from support.agent_parts import (
 from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
-    BudgetExhaustedError,
     DPChain,
     ESAOutputParser,
     InvalidParameterError,
-    KSAPTROutputParser,
     LedgerError,
     NoBudgetError,
     PublicCallError,
@@ -93,15 +86,6 @@ async def test_the_budget_is_found_wherever_it_is(
     assert len(journal(budget)) == 2
 
 
-async def test_two_accounts_are_refused(groups: RetrievedGroups) -> None:
-    one, other = account(), account(account="other")
-    tool = create_dp_tool(private_chain(groups, budget=one), **ABOUT)
-    with pytest.raises(NoBudgetError, match="2 privacy budgets"):
-        tool.invoke(call(), {"callbacks": [other]})
-    assert not journal(one)
-    assert not journal(other)
-
-
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_spent_budget_is_an_error_message_that_says_what_to_do(
     way: str, groups: RetrievedGroups
@@ -118,26 +102,6 @@ async def test_a_spent_budget_is_an_error_message_that_says_what_to_do(
     assert len(journal(budget)) == 1
     again = await run(way, tool, call())
     assert (again.content, again.artifact["status"]) == ("cough", "cached")
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_what_the_model_is_told_may_be_chosen(
-    way: str, groups: RetrievedGroups
-) -> None:
-    chain = private_chain(groups, budget=account(queries=1))
-    chain.invoke(QUESTION)
-    tool = create_dp_tool(chain, **ABOUT)
-    said = tool.model_copy(update={"handle_tool_error": "Over."})
-    assert (await run(way, said, call("What?"))).content == "Over."
-
-    def explain(error: ToolException) -> str:
-        return str(isinstance(error, BudgetExhaustedError))
-
-    told = tool.model_copy(update={"handle_tool_error": explain})
-    assert (await run(way, told, call("What?"))).content == "True"
-    raising = tool.model_copy(update={"handle_tool_error": False})
-    with pytest.raises(BudgetExhaustedError):
-        await run(way, raising, call("What?"))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -214,20 +178,6 @@ def test_variables_that_a_model_cannot_give_are_refused(
             create_dp_tool(private_chain(groups, prompt=prompt), **ABOUT)
 
 
-def test_what_is_no_chain_of_ours_is_refused(groups: RetrievedGroups) -> None:
-    chain = private_chain(groups)
-    for other in (
-        chain | StrOutputParser(),
-        chain.with_retry(),
-        chain.with_fallbacks([chain]),
-        chain.model,
-        None,
-        "chain",
-    ):
-        with pytest.raises(InvalidParameterError, match="takes a DPChain"):
-            create_dp_tool(other, **ABOUT)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("name", ["", "ask notes", "ask.notes", "a" * 65, None, 3])
 def test_a_name_that_providers_refuse_is_refused(
     name: Any, groups: RetrievedGroups
@@ -246,73 +196,3 @@ def test_the_model_is_told_what_the_tool_cannot(groups: RetrievedGroups) -> None
     assert direct.invoke(call(), {"callbacks": [account()]}).content == "cough"
     with pytest.raises(InvalidParameterError, match="description is empty"):
         create_dp_tool(chain, name="ask", description=" ")
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_an_answer_that_is_not_from_the_records_says_so(
-    way: str, groups: RetrievedGroups
-) -> None:
-    # Every group has a word of its own: nothing is shared.
-    model = ScriptedModel(
-        reply=lambda text: (
-            text.rsplit("Note ", maxsplit=1)[-1][:4] if "Note" in text else "Coughing."
-        )
-    )
-    budget = account()
-    parser = KSAPTROutputParser(k=1)
-    guessing = private_chain(
-        groups, model=model, parser=parser, budget=budget, fallback="model"
-    )
-    message = await run(way, create_dp_tool(guessing, **ABOUT), call())
-    assert message.artifact["status"] == "fallback"
-    assert message.content == "From general knowledge, not from the records: Coughing."
-    refusing = private_chain(groups, model=model, parser=parser, budget=budget)
-    message = await run(way, create_dp_tool(refusing, **ABOUT), call("What else?"))
-    assert message.artifact["status"] == "abstained"
-    assert message.content == "No answer: the test for agreement was not passed."
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_blank_question_costs_nothing(
-    way: str, groups: RetrievedGroups
-) -> None:
-    budget = account()
-    tool = create_dp_tool(private_chain(groups, budget=budget), **ABOUT)
-    for question in ("", " \n"):
-        with pytest.raises(ValidationError, match="must not be empty"):
-            await run(way, tool, call(question))
-    assert not journal(budget)
-
-
-class Runs(BaseTracer):
-    """Keeps the finished run trees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.roots: list[Any] = []
-
-    def _persist_run(self, run: Any) -> None:
-        self.roots.append(run)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_nothing_private_is_in_what_the_tool_shows(way: str) -> None:
-    tracer = Runs()
-    tool = create_dp_tool(canaried_chain(budget=account()), **ABOUT)
-    message = await run(way, tool, call(), tracer)  # type: ignore[arg-type]
-    assert message.content == "cough"
-    (root,) = tracer.roots
-    # The chain's run stands below the tool's: both were watched.
-    assert [child.name for child in root.child_runs] == ["DPChain"]
-    shown = [
-        repr(message),
-        message.model_dump_json(),
-        repr(tool),
-        str(tool),
-        dumps(tool),
-        tool.model_dump_json(),
-        repr(root),
-        str(root.outputs),
-        str(root.child_runs[0].outputs),
-    ]
-    assert not [text for text in shown if CANARY in text]

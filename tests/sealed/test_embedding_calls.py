@@ -68,14 +68,6 @@ def test_what_a_call_leaves_in_the_context_no_other_sees(embedding: Any) -> None
     assert seen.get() == "the caller's"
 
 
-@pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
-def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
-    texts = [[f"unit-{place} coughs"] * (1 + place % 3) for place in range(50)]
-    wanted = [(embedding.vectors(each), place) for place, each in enumerate(texts)]
-    assert each_call(embedding, texts, lambda found, place: (found, place)) == wanted
-    assert each_call(embedding, [], len) == []
-
-
 class Local(Watching):
     """Computes here, and fails for one text; knows how many calls ran at once."""
 
@@ -127,15 +119,6 @@ def test_a_call_holds_texts_of_one_unit_up_to_a_size() -> None:
     assert [len(call) for call in many] == [256, 256, 88]
     assert [place for call in many for place in call] == list(range(600))
     assert (LARGEST_CALL, CALLS_AT_ONCE) == (256, 16)
-
-
-@pytest.mark.parametrize(("size", "lengths"), [(1, [1] * 5), (2, [2, 2, 1]), (5, [5])])
-def test_a_batch_takes_so_many_texts_whatever_their_units(
-    size: int, lengths: list[int]
-) -> None:
-    calls = calls_of(["ada", "bob", "ada", "eve", "ada"], size, most=3)
-    assert [len(call) for call in calls] == lengths
-    assert [place for call in calls for place in call] == list(range(5))
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True])

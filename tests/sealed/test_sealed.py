@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import threading
 import traceback
@@ -11,9 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import UsageMetadataCallbackHandler
-from langchain_core.runnables.config import ensure_config, var_child_runnable_config
-from langsmith.run_helpers import get_tracing_context, tracing_context
 
 from langchain_dpicl import accounting
 from langchain_dpicl.common import parameters
@@ -24,8 +20,7 @@ from langchain_dpicl.errors import (
     UnitError,
 )
 from langchain_dpicl.mechanisms.random import SeededRandom, current, use
-from langchain_dpicl.sealed import attempt, open_for_tests, sealed, sealed_context
-from langchain_dpicl.switches import is_sealed
+from langchain_dpicl.sealed import attempt, open_for_tests, sealed
 from langchain_dpicl.threads import Pool
 
 CANARY = "canary-7f3a"
@@ -122,33 +117,6 @@ def test_a_value_that_numbers_refuse_is_not_told(step: Any) -> None:
     assert "7331" not in rendered(found)
 
 
-def test_an_event_that_is_refused_inside_is_not_told() -> None:
-    found = caught(lambda: accounting.Gaussian(noise_multiplier=-73_310))
-    assert type(found) is GroupCallError
-
-
-def test_the_callers_context_is_not_seen_inside() -> None:
-    marker = contextvars.ContextVar[str]("marker", default="none")
-    marker.set("parent")
-    config = ensure_config({"callbacks": [UsageMetadataCallbackHandler()]})
-    token = var_child_runnable_config.set(config)
-
-    def look() -> Any:
-        tracing = get_tracing_context()
-        found = marker.get()
-        marker.set("inside")
-        return found, var_child_runnable_config.get(), tracing["enabled"]
-
-    try:
-        with tracing_context(enabled=True, tags=["outer"]):
-            inside = sealed(look)
-    finally:
-        var_child_runnable_config.reset(token)
-    assert inside == ("none", None, False)
-    assert marker.get() == "parent"
-    assert not is_sealed.get()
-
-
 def test_a_seed_and_the_callers_calls_are_carried_in() -> None:
     with use(SeededRandom(7)) as source:
         assert sealed(current) is source
@@ -156,12 +124,6 @@ def test_a_seed_and_the_callers_calls_are_carried_in() -> None:
     pool = Pool("held", 1)
     names = pool.map([lambda: sealed(lambda: pool.map([threading.current_thread]))])
     assert names[0][0].name == "held"
-
-
-def test_threads_run_in_copies_of_a_sealed_context() -> None:
-    context = sealed_context()
-    assert [context.copy().run(is_sealed.get) for _ in range(2)] == [True, True]
-    assert sealed(lambda: Pool("inside").map([is_sealed.get])) == [True]
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------
@@ -203,11 +165,6 @@ def test_whatever_one_slot_raises_is_nothing(error: BaseException) -> None:
     assert attempt(raising(error)) is None
     with pytest.raises(type(error)), open_for_tests():
         attempt(raising(error))
-
-
-@pytest.mark.parametrize("value", [0, None, "", "yes"])
-def test_what_one_slot_returns_comes_back(value: object) -> None:
-    assert attempt(lambda: value) is value
 
 
 def test_a_user_may_interrupt_one_slot() -> None:

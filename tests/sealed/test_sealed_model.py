@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,7 +25,7 @@ from langchain_dpicl.errors import (
     PublicCallError,
     UnsealableModelError,
 )
-from langchain_dpicl.sealed import SealedModel, open_for_tests, sealed
+from langchain_dpicl.sealed import SealedModel, open_for_tests
 
 PUBLIC = StringPromptValue(text="Say yes.")
 
@@ -125,31 +123,6 @@ def test_a_failed_call_abstains_and_touches_no_other(
     assert ask(model, 8, limit) == EXPECTED
 
 
-@pytest.mark.parametrize("kind", [BatchedLLM, AsyncBatchedLLM])
-def test_a_completion_model_is_asked_one_prompt_a_call(kind: Any) -> None:
-    model = kind()
-    ask(model, 8)
-    assert model._calls == [1] * 8
-
-
-@pytest.mark.parametrize(
-    ("model", "limit", "most"),
-    [
-        (ScriptedModel(seconds=0.01), None, 32),
-        (ScriptedModel(seconds=0.01), 3, 3),
-        (AsyncScriptedModel(seconds=0.01), 50, 50),
-    ],
-)
-def test_the_limit_holds_over_questions_at_once(
-    model: Any, limit: int | None, most: int
-) -> None:
-    inside = SealedModel(model, limit)
-    with ThreadPoolExecutor(5) as questions:
-        found = [*questions.map(inside.ask, [prompts(40)] * 5)]
-    assert found == [[Slot("yes")] * 40] * 5
-    assert 1 < model.most_at_once <= most
-
-
 def test_a_model_that_computes_here_is_asked_once_at_a_time() -> None:
     """A completion model that takes lists and has no asynchronous call of its own."""
     for model, limit, most in (
@@ -162,23 +135,6 @@ def test_a_model_that_computes_here_is_asked_once_at_a_time() -> None:
         assert (model._most > 1) is (most > 1)
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_a_question_within_a_group_call_does_not_wait_for_itself(limit: int) -> None:
-    def nested(prompt: str) -> str:
-        if "Say" not in prompt:
-            assert sealed(lambda: inside.ask([PUBLIC] * 4)) == [Slot("yes")] * 4
-        return "yes"
-
-    inside = SealedModel(ScriptedModel(script=nested), limit)
-    found: list[Any] = []
-    asking = threading.Thread(
-        target=lambda: found.append(inside.ask(prompts(8))), daemon=True
-    )
-    asking.start()
-    asking.join(20)
-    assert found == [[Slot("yes")] * 8]
-
-
 def test_slots_without_a_prompt_make_no_call_and_progress_counts_the_others() -> None:
     model = BatchedLLM()
     ended: list[int] = []
@@ -186,17 +142,6 @@ def test_slots_without_a_prompt_make_no_call_and_progress_counts_the_others() ->
     assert found == [ABSTAIN, *EXPECTED, ABSTAIN]
     assert ended == model._calls == [1] * 8
     assert SealedModel(model).ask([]) == []
-
-
-def test_ctrl_c_in_a_call_ends_the_question_and_carries_nothing() -> None:
-    def stopped(_prompt: str) -> str:
-        raise KeyboardInterrupt("private")
-
-    model = ScriptedModel(script=stopped)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        sealed(lambda: SealedModel(model, 2).ask(prompts(40)))
-    assert caught.value.args == ()
-    assert len(model.prompts) < 5
 
 
 # -- what a reply is -------------------------------------------------------------------
@@ -214,23 +159,6 @@ def test_ctrl_c_in_a_call_ends_the_question_and_carries_nothing() -> None:
 )
 def test_a_slot_holds_one_answer(result: ChatResult, slot: Slot) -> None:
     assert ask(Answering(result=lambda *_, **__: result), 1) == [slot]
-
-
-def test_of_a_completions_candidates_one_counts() -> None:
-    class Silent(BatchedLLM):
-        def _said(self, text: str) -> list[Generation]:
-            return []
-
-    assert ask(BatchedLLM(), 1) == [Slot("answer 0")]
-    assert ask(Silent(), 2) == [ABSTAIN] * 2
-
-
-def test_a_model_that_returns_several_lists_for_one_prompt_fails_it() -> None:
-    class Three(BatchedLLM):
-        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-            return LLMResult(generations=[[Generation(text="whose?")]] * 3)
-
-    assert ask(Three(), 4) == [FAILED] * 4
 
 
 # -- how a model is called -------------------------------------------------------------
@@ -296,11 +224,6 @@ def test_a_models_own_observers_stay_outside(capsys: pytest.CaptureFixture) -> N
     assert Hearing.heard
     other = ScriptedModel()
     assert SealedModel(other).model is other
-
-
-def test_a_sealed_model_shows_its_class_alone() -> None:
-    assert repr(SealedModel(ScriptedModel())) == "SealedModel(ScriptedModel)"
-    assert "private" not in repr(Slot("private"))
 
 
 # -- what can't be sealed --------------------------------------------------------------

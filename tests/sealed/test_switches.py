@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
@@ -21,22 +20,9 @@ from langchain_core.globals import set_llm_cache
 from langchain_core.language_models import chat_models, llms
 from langchain_core.outputs import Generation
 from opentelemetry import context
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import (
-    InMemoryLogRecordExporter,
-    SimpleLogRecordProcessor,
-)
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import (
-    InMemorySpanExporter,
-)
 
 from langchain_dpicl import switches
 from langchain_dpicl.sealed import sealed
-from langchain_dpicl.switches import is_sealed
 
 
 @pytest.fixture(autouse=True)
@@ -46,39 +32,6 @@ def installed() -> None:
 
 
 # -- OpenTelemetry ---------------------------------------------------------------------
-
-
-def test_telemetry_is_made_outside_alone() -> None:
-    spans, records = InMemorySpanExporter(), InMemoryLogRecordExporter()
-    measured = InMemoryMetricReader()
-    tracers, loggers = TracerProvider(), LoggerProvider()
-    tracers.add_span_processor(SimpleSpanProcessor(spans))
-    loggers.add_log_record_processor(SimpleLogRecordProcessor(records))
-    tracer, log = tracers.get_tracer("client"), loggers.get_logger("client")
-    meter = MeterProvider([measured]).get_meter("client")
-    count, up_down = meter.create_counter("count"), meter.create_up_down_counter("up")
-    histogram, gauge = meter.create_histogram("took"), meter.create_gauge("level")
-
-    def tell(where: str) -> None:
-        told = {"where": where}
-        with tracer.start_as_current_span(where) as span:
-            span.set_attribute("where", where)
-        log.emit(body=where)
-        count.add(1, told)
-        up_down.add(1, told)
-        histogram.record(1, told)
-        gauge.set(1, told)
-
-    sealed(lambda: tell("inside"))
-    assert measured.get_metrics_data() is None
-    tell("outside")
-    assert [span.name for span in spans.get_finished_spans()] == ["outside"]
-    bodies = [each.log_record.body for each in records.get_finished_logs()]
-    assert bodies == ["outside"]
-    data: Any = measured.get_metrics_data()
-    metrics = data.resource_metrics[0].scope_metrics[0].metrics
-    points = [point for metric in metrics for point in metric.data.data_points]
-    assert [dict(point.attributes) for point in points] == [{"where": "outside"}] * 4
 
 
 def test_an_sdk_that_is_loaded_later_is_switched_off_then(
@@ -102,13 +55,6 @@ def test_instrumented_clients_are_told_inside_alone() -> None:
 
     assert sealed(flag) is True
     assert flag() is None
-
-
-def test_without_opentelemetry_a_step_is_sealed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.utils", None)
-    assert sealed(is_sealed.get)
 
 
 # -- what belongs to the process -------------------------------------------------------
@@ -155,31 +101,6 @@ def test_models_find_a_cache_that_keeps_nothing(cache: InMemoryCache) -> None:
     set_llm_cache(None)
     assert sealed(chat_models.get_llm_cache) is None
     assert sealed(llms.get_llm_cache) is None
-
-
-def test_events_reach_handlers_outside_alone() -> None:
-    class Handler(manager.BaseCallbackHandler):
-        def __init__(self) -> None:
-            self.heard: list[Any] = []
-
-        def on_text(self, text: str, **_: Any) -> None:
-            self.heard.append(text)
-
-    handler = Handler()
-    inside = True
-
-    def tell() -> None:
-        manager.handle_event([handler], "on_text", None, f"plain {inside}")
-
-    async def atell() -> None:
-        await manager.ahandle_event([handler], "on_text", None, f"async {inside}")
-
-    sealed(tell)
-    sealed(lambda: asyncio.run(atell()))
-    inside = False
-    tell()
-    asyncio.run(atell())
-    assert handler.heard == ["plain False", "async False"]
 
 
 def test_loggers_and_warnings_speak_outside_alone(
@@ -258,28 +179,6 @@ def test_a_block_that_begins_meanwhile_hears_nothing(how: str, add: str) -> None
         thread.join()
         assert warned == []
         warn()
-        assert len(warned) == 1
-
-
-@pytest.mark.parametrize("how", WARNED)
-def test_a_warning_of_another_thread_is_shown_meanwhile(how: str) -> None:
-    warn, noted, shown = WARNED[how], threading.Event(), threading.Event()
-
-    def inside() -> None:
-        warn()
-        noted.set()
-        assert shown.wait(20)
-        warn()
-
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("default")
-        thread = threading.Thread(target=sealed, args=(inside,))
-        thread.start()
-        assert noted.wait(20)
-        warn()
-        assert len(warned) == 1
-        shown.set()
-        thread.join()
         assert len(warned) == 1
 
 

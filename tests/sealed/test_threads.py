@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from langchain_dpicl import threads
-from langchain_dpicl.threads import QUESTIONS, Pool, on_question_thread, pieces_of
+from langchain_dpicl.threads import Pool, on_question_thread, pieces_of
 
 seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
 
@@ -62,19 +62,6 @@ def test_the_limit_holds_over_several_callers() -> None:
     assert names.count("crowd") == 3
 
 
-def test_each_call_has_a_copy_of_its_callers_context() -> None:
-    def look() -> str:
-        found = seen.get()
-        seen.set("a call")
-        return found
-
-    pool = Pool("some", 2)
-    seen.set("the caller's")
-    assert pool.map([look] * 9) == ["the caller's"] * 9
-    assert pool.map([lambda: pool.map([look] * 3)]) == [["the caller's"] * 3]
-    assert seen.get() == "the caller's"
-
-
 def test_a_call_within_a_call_runs_in_place() -> None:
     pool, other = Pool("some", 1), Pool("other", 1)
 
@@ -112,15 +99,6 @@ def test_after_an_error_no_call_begins_and_those_in_flight_have_ended(
     assert set(begun) - {1} == set(ended)
     time.sleep(0.1)
     assert len(begun) <= 4
-
-
-def test_one_error_of_several_is_raised_the_first() -> None:
-    def call(seconds: float) -> None:
-        time.sleep(seconds)
-        raise ValueError(seconds)
-
-    with pytest.raises(ValueError, match=r"0\.01"):
-        Pool("some", 2).map([partial(call, 0.2), partial(call, 0.01)])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no such signal")
@@ -243,12 +221,6 @@ async def test_a_question_runs_in_its_callers_context_on_another_thread() -> Non
         await on_question_thread(lambda: 1 // 0)
 
 
-async def test_there_is_a_thread_for_every_question() -> None:
-    together = threading.Barrier(80, timeout=20)
-    await asyncio.gather(*(on_question_thread(together.wait) for _ in range(80)))
-    assert QUESTIONS.limit is None
-
-
 async def test_a_question_whose_caller_is_canceled_goes_on_to_its_end() -> None:
     begun, ended = threading.Event(), threading.Event()
 
@@ -266,22 +238,6 @@ async def test_a_question_whose_caller_is_canceled_goes_on_to_its_end() -> None:
     assert time.monotonic() - since < 0.15
     assert not ended.is_set()
     assert await asyncio.to_thread(ended.wait, 20)
-
-
-def test_a_loop_that_is_closed_meanwhile_is_not_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    ended = threading.Event()
-
-    async def leave() -> None:
-        task = asyncio.ensure_future(on_question_thread(partial(time.sleep, 0.1)))
-        await asyncio.sleep(0.01)
-        task.cancel()
-
-    asyncio.run(leave())
-    QUESTIONS.submit(ended.set)
-    time.sleep(0.2)
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize("twin", [False, True], ids=["own threads", "twin"])
@@ -360,14 +316,3 @@ async def test_a_canceled_caller_closes_it_at_the_end_of_its_step() -> None:
         await task
     assert await asyncio.to_thread(pieces.ended.wait, 20)
     assert pieces.made == [0, 1]
-
-
-async def test_an_error_of_what_yields_is_raised_where_it_is_awaited() -> None:
-    def failing() -> Iterator[int]:
-        yield 1
-        raise ZeroDivisionError
-
-    many: Any = pieces_of(failing)
-    assert await anext(many) == 1
-    with pytest.raises(ZeroDivisionError):
-        await anext(many)

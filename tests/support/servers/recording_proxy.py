@@ -104,7 +104,6 @@ class RecordingProxy:
         self.rule: Callable[[Exchange], Fault] = rule or (lambda _exchange: None)
         self.exchanges: list[Exchange] = []
         self.in_flight = 0
-        self.most_in_flight = 0
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self
@@ -116,11 +115,6 @@ class RecordingProxy:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @property
-    def connections(self) -> int:
-        """How many clients are connected, idle ones too."""
-        return len(self._server._open)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -143,7 +137,6 @@ class RecordingProxy:
         """Begin to count anew."""
         with self._lock:
             self.exchanges = []
-            self.most_in_flight = self.in_flight
 
     @contextlib.contextmanager
     def recorded(
@@ -154,7 +147,6 @@ class RecordingProxy:
             exchange = Exchange(path, headers, text, len(self.exchanges))
             self.exchanges.append(exchange)
             self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             yield exchange
         finally:

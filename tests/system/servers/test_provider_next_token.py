@@ -154,42 +154,6 @@ def test_each_call_has_one_prompt_as_the_tokens_that_it_is(next_token: Make) -> 
     assert sorted(sent) == [[*encode(p.text), *p.generated] for p in GROWN]
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_no_more_calls_are_in_flight_than_allowed(next_token: Make, limit: int) -> None:
-    model, proxy = next_token(TokenServer(), max_concurrency=limit)
-    model.check()
-    proxy.forget()
-    model.log_probabilities(GROWN, [np.array([5])] * 7)
-    assert len(proxy.exchanges) == 7
-    assert proxy.most_in_flight <= limit
-
-
-def test_the_clients_own_arguments_reach_the_server(next_token: Make) -> None:
-    llm = {
-        "extra_body": {"priority": 3, "top_k": 7},
-        "model_kwargs": {"user": "somebody"},
-        "seed": 5,
-        "temperature": 0.2,
-    }
-    model, proxy = next_token(TokenServer(), llm=llm)
-    model.log_probabilities(PROMPTS, [np.array([5])] * 7)
-    body = proxy.exchanges[-1].body
-    assert (body["priority"], body["user"], body["seed"]) == (3, "somebody", 5)
-    # Or the figures would be those of another distribution.
-    assert (body["temperature"], body["top_p"], body["top_k"]) == (1, 1, 0)
-
-
-def test_what_a_server_can_do_is_asked_once(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer())
-    model.check()
-    asked = len(proxy.exchanges)
-    model.check()
-    assert len(proxy.exchanges) == asked
-    again, _ = next_token(TokenServer(most=50))
-    # Another process, other options of the server: the same model.
-    assert again.name == model.name
-
-
 def test_one_prompt_too_long_is_none_and_no_other(next_token: Make) -> None:
     prompts = [*PROMPTS, TokenPrompt("x" * (LONGEST + 1)), TokenPrompt(""), *GROWN]
     model, _ = next_token(TokenServer())

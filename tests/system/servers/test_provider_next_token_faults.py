@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import math
 import pickle
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import tokenizers
 from langchain_openai import ChatOpenAI, OpenAI
-from support.servers.recording_proxy import Answer, Drop, Exchange, Hold
+from support.servers.recording_proxy import Answer, Drop, Exchange
 from support.servers.scripted_provider import KEY
 from support.servers.scripted_tokens import (
     SIZE,
@@ -137,13 +136,6 @@ async def test_what_is_wrong_is_said_before_any_private_call(
     assert not any(CANARY in texts_of(exchange) for exchange in proxy.exchanges)
 
 
-async def test_the_whole_vocabulary_is_refused(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer())
-    with pytest.raises(InvalidParameterError, match="top_k_public"):
-        model.log_probabilities(PRIVATE, [None] * 6)
-    assert not proxy.exchanges
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -162,10 +154,6 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
     arguments = {"llm": OpenAI(api_key="x"), "tokenizer": Letters(), **changes}
     with pytest.raises(InvalidParameterError, match=words):
         OpenAICompatibleNextToken(**arguments)
-
-
-def all_answered(found: list[Any]) -> bool:
-    return all(one is not None for one in found)
 
 
 GOOD = {5: -1.0, 6: -2.0, 7: -3.0}
@@ -210,18 +198,6 @@ async def test_an_impossible_answer_is_none_and_no_other(
         assert CANARY not in str(failed.value)
 
 
-async def test_a_mass_that_rounding_explains_is_good(next_token: Make) -> None:
-    figures = {5: math.log(0.6), 6: math.log(0.4004), 7: -9.0}
-
-    def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
-        said = "".join(map(chr, ids))
-        return {**choice, "logprobs": told(figures)} if CANARY in said else choice
-
-    model, _ = next_token(TokenServer(edit=edit))
-    (found,) = model.log_probabilities(PRIVATE[:1], [TOKENS])
-    assert found == pytest.approx(list(figures.values()))
-
-
 def only(part: str, fault: Any) -> Callable[[Exchange], Any]:
     """Give the fault to every request with this in it."""
 
@@ -255,29 +231,6 @@ async def test_a_prompt_whose_call_fails_takes_no_other_along(
     assert CANARY not in caplog.text
     assert not [r for r in caplog.records if r.name.startswith(("openai", "httpx"))]
     assert CANARY not in repr((model, prompts, vars(model)))
-
-
-async def test_the_sdks_own_retries_are_kept(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer(), llm={"max_retries": 2})
-    model.check()
-    proxy.forget()
-    left = {"times": 2}
-
-    def rule(exchange: Exchange) -> Any:
-        left["times"] -= 1
-        return FAULTS["broken"] if left["times"] >= 0 else None
-
-    proxy.rule = rule
-    assert all_answered(model.log_probabilities(PRIVATE[:1], [TOKENS]))
-    assert len(proxy.exchanges) == 3
-
-
-async def test_a_time_out_is_one_prompts_own(next_token: Make) -> None:
-    model, proxy = next_token(TokenServer(), llm={"timeout": 15})
-    model.check()
-    proxy.rule = only(f"{CANARY} 3", Hold(threading.Event()))
-    found = model.log_probabilities(PRIVATE, [TOKENS] * 6)
-    assert [place for place, one in enumerate(found) if one is None] == [3]
 
 
 async def test_what_is_held_is_neither_shown_nor_pickled(next_token: Make) -> None:

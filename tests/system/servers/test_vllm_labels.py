@@ -15,8 +15,14 @@ from support.chain_parts import QUESTION, record, rich
 from support.fakes import notes
 from support.servers.recording_proxy import RecordingProxy
 from support.servers.vllm_server import VLLMServer
-from test_provider_answers import GROUPS, LABELS, saying, votes
-from test_provider_faults import nobody_is_left, until
+from test_provider_faults import (
+    GROUPS,
+    LABELS,
+    nobody_is_left,
+    saying,
+    until,
+    votes,
+)
 
 from langchain_dpicl import DPChain, RetrievedGroups, VoteOutputParser
 from langchain_dpicl.offline import HashingEmbeddings
@@ -67,17 +73,6 @@ async def test_allowed_tokens_force_a_label(
 
 
 @BOTH
-async def test_a_biased_token_forces_a_label(
-    make_model: Make, few_groups: RetrievedGroups, kind: Any
-) -> None:
-    bias = {str(token(make_model, "rash")): 100}
-    model = make_model(kind).bind(logit_bias=bias, max_tokens=1)
-    for answer in await ask_both(few_groups, model):
-        assert answer.content == "rash"
-        assert votes(answer) == pytest.approx(GROUPS, abs=5)
-
-
-@BOTH
 async def test_bound_stop_words_and_lengths_cut_the_answers(
     make_model: Make, few_groups: RetrievedGroups, kind: Any
 ) -> None:
@@ -92,26 +87,6 @@ async def test_bound_stop_words_and_lengths_cut_the_answers(
     short = make_model(kind, max_tokens=64, **said).bind(max_tokens=1)
     for answer in await ask_both(few_groups, short):
         assert votes(answer) == pytest.approx(0, abs=5)
-
-
-@BOTH
-async def test_two_choices_are_votes_of_all_groups(
-    make_model: Make, few_groups: RetrievedGroups, kind: Any
-) -> None:
-    model = make_model(kind, temperature=1.0, n=2, **saying(*LABELS))
-    for answer in await ask_both(few_groups, model):
-        assert answer.content in LABELS
-        assert votes(answer) == pytest.approx(GROUPS, abs=5)
-
-
-@BOTH
-async def test_the_old_name_of_structured_outputs_is_ignored_in_silence(
-    make_model: Make, few_groups: RetrievedGroups, kind: Any
-) -> None:
-    # Why the docs say: look at the noisy votes before you trust a server's option.
-    model = make_model(kind, extra_body={"guided_choice": ["delivery", "refund"]})
-    answers = await ask_both(few_groups, model, ["delivery", "refund"])
-    assert max(votes(answer) for answer in answers) < GROUPS - 5
 
 
 @BOTH

@@ -129,19 +129,6 @@ async def test_one_prompt_that_is_too_long_is_none_and_no_other(
             assert one == pytest.approx(exact(prompt)[tokens], abs=1e-4)
 
 
-async def test_more_tokens_than_there_are_are_not_asked_for(
-    next_token: Make, vllm: VLLMServer, exact: Exact
-) -> None:
-    # It would end the server: its own limit is above the vocabulary.
-    model, proxy = next_token(vllm.url, tokenizer=exact.tokenizer)
-    with pytest.raises(InvalidParameterError, match="fewer than 500"):
-        model.top_tokens(TEXTS[:1], 500)
-    size = model.vocabulary_size
-    assert size < 500
-    assert len(model.top_tokens(TEXTS[:1], size)[0]) == size
-    assert max(e.body.get("logprobs") or 0 for e in proxy.exchanges) == size
-
-
 async def test_public_figures_are_right_beside_others_that_name_tokens(
     next_token: Make, vllm: VLLMServer, exact: Exact
 ) -> None:
