@@ -65,7 +65,7 @@ def next_token(name: str) -> few_shot.NextTokenModel:
         return few_shot.TransformersNextToken(*(k.from_pretrained(path) for k in kinds))
     model, _, url = name.partition("@")
     tokenizer = AutoTokenizer.from_pretrained(model)
-    llm = OpenAI(model=model, base_url=url, batch_size=80)
+    llm = OpenAI(model=model, base_url=url)
     return few_shot.OpenAICompatibleNextToken(llm, tokenizer)
 
 

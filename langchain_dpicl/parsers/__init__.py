@@ -11,9 +11,11 @@
 
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import ESAOutputParser
+from langchain_dpicl.parsers.keywords import (
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+)
 from langchain_dpicl.parsers.ksa_joint import KSAJointOutputParser
-from langchain_dpicl.parsers.ksa_ptr import KSAPTROutputParser
-from langchain_dpicl.parsers.ksa_threshold import KSAThresholdOutputParser
 from langchain_dpicl.parsers.vote import VoteOutputParser
 
 __all__ = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from langchain_core.messages import BaseMessage
@@ -257,7 +256,9 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self, result: list[Generation], *, partial: bool = False
     ) -> str:
         """Charge one release and merge many candidates; see `parse_result`."""
-        return await self._aparse(Hidden(result))
+        hidden = Hidden(result)
+        del result
+        return await on_question_thread(lambda: self._parse(hidden))
 
     @override
     @hiding
@@ -277,7 +278,8 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         def parse(_count: object, run_manager: Any) -> str:
             return self._parse(generations, run_manager)
 
-        traced = self._traced(generations)
+        count = self._public_count(generations)
+        traced = "candidates" if count is None else f"{count} candidates"
         return self._call_with_config(parse, traced, config, run_type="parser")
 
     @override
@@ -286,14 +288,9 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> str:
         """Merge a list of candidates; see `invoke`."""
-        generations = Hidden(self._read(input))
-        del input  # Callbacks receive an error while this frame stands.
-
-        async def parse(_count: object, run_manager: Any) -> str:
-            return await self._aparse(generations, run_manager)
-
-        traced = self._traced(generations)
-        return await self._acall_with_config(parse, traced, config, run_type="parser")
+        hidden = Hidden(input)
+        del input
+        return await on_question_thread(lambda: self.invoke(hidden.value, config))
 
     def _read(self, value: Any) -> list[Generation]:
         candidates = value if isinstance(value, list | tuple) else [value]
@@ -302,10 +299,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
                 "There is no candidate to merge. Pass a list with one answer per group."
             )
         return [_generation(candidate) for candidate in candidates]
-
-    def _traced(self, result: Hidden[list[Generation]]) -> str:
-        count = self._public_count(result)
-        return "candidates" if count is None else f"{count} candidates"
 
     def _public_count(self, result: Hidden[list[Generation]]) -> int | None:
         if self.relation is Relation.REPLACE:
@@ -330,11 +323,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             outcome = sealed(merge)
         said = outcome.text or ", ".join(outcome.keywords)
         return said or outcome.refusal(self.abstain_text)
-
-    async def _aparse(
-        self, result: Hidden[list[Generation]], callbacks: Any = None
-    ) -> str:
-        return await on_question_thread(partial(self._parse, result, callbacks))
 
 
 def _generation(candidate: Any) -> Generation:

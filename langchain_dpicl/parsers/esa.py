@@ -22,8 +22,8 @@ from langchain_dpicl.embedding_calls import each_call
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, named
-from langchain_dpicl.parsers.lead import voted
 from langchain_dpicl.parsers.reading import NoChoice, read_choice
+from langchain_dpicl.parsers.vote import voted
 from langchain_dpicl.release.record import Outcome, Status
 from langchain_dpicl.sealed import attempt
 

@@ -12,7 +12,7 @@ Privacy:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 
@@ -21,6 +21,7 @@ from langchain_dpicl.parsers.words import (
     NEGATORS,
     STOP_WORDS,
     form,
+    forms_once,
     lemma,
     row,
     spelled,
@@ -107,6 +108,7 @@ _SENTINEL = re.compile(
 )
 _NOTHING = ({"none"}, {"n", "a"}, {"na"}, {"nothing"}, {"neither"})
 Forms = Mapping[str, int | None]
+Form = Callable[[str], str]
 
 
 def read_choice(
@@ -134,10 +136,10 @@ def read_choice(
         >>> read_choice("None of these.", options), read_choice("not asthma", options)
         (<NoChoice.NONE: 'none'>, <NoChoice.UNREADABLE: 'unreadable'>)
     """
-    forms = forms_of(options, aliases)
+    forms, form = forms_of(options, aliases), forms_once()
     text = spelled(reply)
     lines = [line for line in text.split("\n") if words_of(line)]
-    alone = [_alone(line, forms, only=len(lines) == 1) for line in lines]
+    alone = [_alone(line, forms, form, only=len(lines) == 1) for line in lines]
     if len(set(alone) - {None}) > 1:
         return UNREADABLE
     for place in alone[:1] + alone[-1:]:
@@ -145,16 +147,16 @@ def read_choice(
             return place
     head = _HEAD.match(text)
     said = forms.get(head[1].casefold()) if head else None
-    return _only_named(text, forms) if said is None else said
+    return _only_named(text, forms, form) if said is None else said
 
 
-def _alone(line: str, forms: Forms, *, only: bool) -> int | NoChoice | None:
+def _alone(line: str, forms: Forms, form: Form, *, only: bool) -> int | NoChoice | None:
     """Return the option that a line is, apart from markup, number and remark."""
     for text in dict.fromkeys((line, _BRACKETS.sub("", line))):
         for start in dict.fromkeys((text, _ITEM.sub("", text) if only else text)):
             words = words_of(start)[: MOST_WORDS + 1]
             while 0 < len(words) <= MOST_WORDS:
-                for key in (_key(words), row(words)):
+                for key in (_key(words, form), row(words, form)):
                     if (place := forms.get(key)) is not None:
                         return place
                 if set(words) in _NOTHING or _SENTINEL.fullmatch(" ".join(words)):
@@ -165,33 +167,37 @@ def _alone(line: str, forms: Forms, *, only: bool) -> int | NoChoice | None:
     return None
 
 
-def _only_named(text: str, forms: Forms) -> int | NoChoice:
+def _only_named(text: str, forms: Forms, form: Form) -> int | NoChoice:
     """Return the only option that a short reply names, if it chooses it."""
     folded = _ADDED.split(text.casefold(), maxsplit=1)[0]
     if _SENTINEL.search(folded):
         return NONE
     if len(words_of(text)) <= MOST_WORDS:
         sure = _NO_DOUBT.sub(" mostly ", _CERTAIN.sub(" ", folded))
-        folded = sure if named_in(words_of(sure), forms)[0] else folded
-        named, others = named_in(words_of(folded), forms)
+        folded = sure if named_in(words_of(sure), forms, form)[0] else folded
+        named, others = named_in(words_of(folded), forms, form)
         bare = _TOLD.sub(r"\1 ", _BRACKETS.sub(" ", folded))
         denied = DENYING & set(others) & set(words_of(bare)) or _DENIAL.search(bare)
-        if len(named) == 1 and not denied and _chooses(bare, forms):
+        if len(named) == 1 and not denied and _chooses(bare, forms, form):
             return named.pop()
     return NONE if declines(text) else UNREADABLE
 
 
-def _chooses(text: str, forms: Forms) -> bool:
+def _chooses(text: str, forms: Forms, form: Form) -> bool:
     """Return whether a reply chooses the one option that it names."""
     if len([word for word in text.split() if word not in _ARTICLES]) <= SHORT_WORDS:
         return True
-    if isinstance(_alone(_REMARK.split(text, maxsplit=1)[0], forms, only=True), int):
+    head = _REMARK.split(text, maxsplit=1)[0]
+    if isinstance(_alone(head, forms, form, only=True), int):
         return True
-    clauses = (named_in(words_of(clause), forms) for clause in _CLAUSE.split(text))
+    parts = map(words_of, _CLAUSE.split(text))
+    clauses = (named_in(words, forms, form) for words in parts)
     return any(named and _CHOOSING.intersection(others) for named, others in clauses)
 
 
-def named_in(words: Sequence[str], forms: Forms) -> tuple[list[int], list[str]]:
+def named_in(
+    words: Sequence[str], forms: Forms, form: Form = form
+) -> tuple[list[int], list[str]]:
     """Return the options that words name, and the other words. Longer names win."""
     lemmas = list(map(form, words))
     longest = max(map(len, forms), default=0)
@@ -244,7 +250,7 @@ def _forms(
     return forms
 
 
-def _key(words: Sequence[str]) -> str:
+def _key(words: Sequence[str], form: Form = form) -> str:
     bare = words[1:] if len(words) > 1 and words[0] in _ARTICLES else words
     return "".join(map(form, bare))
 

@@ -1,22 +1,21 @@
-"""Private voting: one of a public set of labels, given or drafted."""
+"""Private voting: one of a public set of labels, given or drafted.
+
+The noise is `mechanisms.voting`. When its winner is an answer is read off the histogram
+that it has released, and off public numbers: post-processing, which costs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SkipValidation,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self, override
 
-from langchain_dpicl.accounting import Charge
+from langchain_dpicl.accounting import Charge, Gaussian
 from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
@@ -27,16 +26,28 @@ from langchain_dpicl.common.replies import Slot
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
-from langchain_dpicl.mechanisms.voting import OTHER_BINS
+from langchain_dpicl.mechanisms.voting import OTHER_BINS, lead_over_a_tie, least_votes
 from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
-from langchain_dpicl.parsers.lead import voted
 from langchain_dpicl.parsers.reading import NoChoice, read_choice, read_drafts
 from langchain_dpicl.parsers.words import tokenize
-from langchain_dpicl.release.record import NO_OPTION, Outcome, Status
+from langchain_dpicl.release.record import (
+    CALLS_FAILED,
+    NO_LEAD,
+    NO_OPTION,
+    UNREADABLE,
+    Outcome,
+    Status,
+)
 from langchain_dpicl.sealed import attempt
 
 DRAFT = "draft"
 """The value of `labels` for labels that the model drafts."""
+
+NONE = "more groups chose none of these than any one option"
+"""The reason when the groups themselves say that nothing should be released."""
+
+BINS = ("noisy_none", "noisy_unreadable", "noisy_failed")
+"""The bins that are no labels, as a record names them."""
 
 
 def _no_text(labels: Any) -> Any:
@@ -101,9 +112,6 @@ class VoteOutputParser(DPOutputParser):
     max_labels: Count = 8
     """Most labels of a draft."""
 
-    extra_labels: Annotated[Sequence[str], AfterValidator(tuple)] = ()
-    """With `labels="draft"`: public labels that are always among the options."""
-
     aliases: Mapping[str, Sequence[str]] = Field(default_factory=dict, repr=False)
     """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
 
@@ -113,12 +121,6 @@ class VoteOutputParser(DPOutputParser):
     the same votes comes out in at most 5 % of questions. The lead over "none of these",
     unreadable replies and failed calls is always such a lead at least."""
 
-    draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
-        default=DRAFT_PROMPT, exclude=True, repr=False
-    )
-    """The prompt that asks for the possible answers, with `question` and
-    `max_labels`."""
-
     noise_multiplier: float | None = None
     """z of the vote; None leaves it to the budget's plan."""
 
@@ -126,14 +128,9 @@ class VoteOutputParser(DPOutputParser):
     def _labels_differ(self) -> Self:
         """Refuse label sets that can't be told apart."""
         if self._drafted:
-            _require_different(self.extra_labels)
             return self
         if len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
             raise InvalidParameterError("labels must be a list of at least two labels")
-        if self.extra_labels:
-            raise InvalidParameterError(
-                'extra_labels goes with labels="draft"; put them into labels'
-            )
         _require_different(self.labels)
         if unknown := sorted(set(self.aliases) - set(self.labels)):
             raise InvalidParameterError(
@@ -181,21 +178,20 @@ class VoteOutputParser(DPOutputParser):
         """The prompt for the possible answers, where the model drafts them."""
         if not self._drafted:
             return None
-        return self.draft_template.partial(max_labels=str(self.max_labels))
+        return DRAFT_PROMPT.partial(max_labels=str(self.max_labels))
 
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
         """Return this question's labels; none where the model drafted none."""
         if not self._drafted:
             return tuple(self.labels)
-        if not public.question and not self.extra_labels:
+        if not public.question:
             raise InvalidParameterError(
                 'labels="draft" needs a question: use the parser in a DPChain, or give '
                 "labels."
             )
-        drafted = read_drafts(public.draft, self.max_labels)
         different: dict[tuple[str, ...], str] = {}
-        for label in (*self.extra_labels, *drafted):
+        for label in read_drafts(public.draft, self.max_labels):
             if form := tuple(tokenize(label)):
                 different.setdefault(form, label)
         return tuple(different.values())
@@ -264,21 +260,15 @@ class VoteOutputParser(DPOutputParser):
     @override
     def public_parameters(self) -> dict[str, Any]:
         """Return the label set and the least lead."""
-        drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
-        return {
-            "labels": DRAFT if self._drafted else list(self.labels),
-            "min_lead": self.min_lead,
-            **(drafted if self._drafted else {}),
-        }
+        drafted = {"max_labels": self.max_labels} if self._drafted else {}
+        labels = DRAFT if self._drafted else list(self.labels)
+        return {"labels": labels, "min_lead": self.min_lead, **drafted}
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
         aliases = {label: sorted(names) for label, names in self.aliases.items()}
-        template = self.draft_template
-        drafting = repr(template) if self._drafted else None
-        known = super().cache_parameters(question)
-        return {**known, "aliases": aliases, "drafting": drafting}
+        return {**super().cache_parameters(question), "aliases": aliases}
 
 
 def _require_different(labels: Sequence[str]) -> None:
@@ -295,3 +285,93 @@ def _require_different(labels: Sequence[str]) -> None:
                 "punctuation are set aside"
             )
         forms[form] = label
+
+
+def voted(
+    counts: Sequence[int],
+    labels: Sequence[str],
+    *,
+    paid: Paid,
+    relation: Relation,
+    min_lead: Callable[[float], float] | None = None,
+    none: str = NONE,
+) -> Outcome:
+    """Draw the noise of a vote and return the label that it releases, if it does.
+
+    Args:
+        counts: Votes of the labels, then of the bins that are none. Private.
+        labels: The public labels.
+        paid: The charge.
+        relation: How neighboring slots differ.
+        min_lead: From the noise's deviation to the least lead over every other label;
+            None: 0.
+        none: The reason where most chose none of them.
+    """
+    event = cast("Gaussian", paid.events[0])
+    noisy = voting.noisy_counts(counts, event, relation).tolist()
+    votes, others = noisy[:-OTHER_BINS], noisy[-OTHER_BINS:]
+    sigma = voting.sigma(event, relation)
+    lead = 0.0 if min_lead is None else min_lead(sigma)
+    winner, confidence, reason = verdict(
+        votes, others, sigma=sigma, min_lead=lead, none=none
+    )
+    details = {
+        "noisy_votes": dict(zip(labels, votes, strict=True)),
+        **dict(zip(BINS, others, strict=True)),
+        "confidence": confidence,
+    }
+    if winner is None:
+        return Outcome(Status.FALLBACK, details={**details, "reason": reason})
+    return Outcome(Status.RELEASED, labels[winner], details=details)
+
+
+def verdict(
+    noisy: Sequence[int],
+    others: Sequence[int],
+    *,
+    sigma: float,
+    min_lead: float,
+    none: str = NONE,
+) -> tuple[int | None, float, str]:
+    """Return the label that a noisy vote releases, if it releases one.
+
+    A label comes out if noise alone does not reach its votes, if it leads every other
+    label by `min_lead`, and if it leads the three other bins by `min_lead` and by what
+    a label reaches out of a tie with one of them in 5 % of questions. One of the three
+    is the reason why no label comes out if it is clear in the same way.
+
+    Args:
+        noisy: Noisy votes of the labels.
+        others: Noisy numbers of the groups that chose none of them, of those whose
+            reply could not be read, and of those whose call failed.
+        sigma: Standard deviation of the noise of one count.
+        min_lead: Least noisy lead over every other label.
+        none: The reason where most chose none of them.
+
+    Returns:
+        The place of the label that is released, or None; by how many deviations of the
+        noise the first bin leads the second one (labels are bins, and so are the three
+        others); and why nothing is released, if nothing is.
+
+    Example:
+        >>> verdict([40, 3], [9, 0, 2], sigma=4.0, min_lead=11)
+        (0, 5.48, '')
+        >>> verdict([4, 3], [49, 0, 2], sigma=4.0, min_lead=11)[2]
+        'more groups chose none of these than any one option'
+    """
+    best = max(range(len(noisy)), key=noisy.__getitem__)
+    rivals = [*noisy[:best], *noisy[best + 1 :]]
+    lead = noisy[best] - max(rivals, default=-math.inf)
+    other, second, _ = sorted(range(len(others)), key=others.__getitem__)[::-1]
+    ahead = noisy[best] - others[other]
+    behind = others[other] - max(others[second], *noisy)
+    first = min(lead, ahead) if ahead >= 0 else max(behind, 0.0)
+    least = least_votes(sigma, len(noisy))
+    tie = lead_over_a_tie(sigma, labels=1)
+    winner, reason = None, NO_LEAD
+    if noisy[best] >= least and lead >= min_lead and ahead >= max(min_lead, tie):
+        winner, reason = best, ""
+    elif others[other] >= least and behind >= tie:
+        reason = (none, UNREADABLE, CALLS_FAILED)[other]
+    confidence = round(first / (sigma * math.sqrt(2)), 2)
+    return winner, confidence, reason

@@ -20,7 +20,7 @@ from support.embedding_fakes import (
     Watching,
     WatchingServer,
 )
-from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
+from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, release, rich
 
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
@@ -28,7 +28,6 @@ from langchain_dpicl.common.units import Relation
 from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
-from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import NOTHING, Candidates
 from langchain_dpicl.release.record import CALLS_FAILED, UNREADABLE, Status
@@ -121,22 +120,6 @@ def test_groups_that_say_nothing_outweigh_a_few_that_say_something(said: str) ->
     more = release(PARSERS["esa"](), silent + [Slot("A skin rash.")] * 90)
     assert more.text == "A skin rash."
     assert more.details["noisy_none"] == 40
-
-
-def test_noise_alone_answers_in_one_of_a_hundred() -> None:
-    parser = esa()
-    terms: Any = {"paid": paid(parser, 2.9), "prepared": parser.prepare(PublicInput())}
-    with use(SeededRandom(3)):
-        found = [release(parser, [], slot_count=1, **terms) for _ in range(1000)]
-    assert sum(one.status is Status.RELEASED for one in found) <= 20
-
-
-def test_what_the_groups_agree_on_is_told_from_noise() -> None:
-    parser = esa()
-    slots = [Slot(CANDIDATES[0])] * 45 + [ABSTAIN] * 15
-    with use(SeededRandom(3)):
-        found = [release(parser, slots, paid=paid(parser, 2.9)) for _ in range(20)]
-    assert {one.text for one in found} == {CANDIDATES[0]}
 
 
 def test_the_order_of_candidates_is_that_of_their_noisy_votes() -> None:

@@ -8,16 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chain_parts import QUESTION
-from support.parser_parts import paid as events_of
 from support.parser_parts import release as released
 
 from langchain_dpicl.accounting import Failure, Gaussian, Pure
-from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
@@ -69,11 +68,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, int], int]]
     return seen
 
 
-def test_by_default_an_answer_counts_for_one_item(counted: list[Any]) -> None:
-    release(KSAThresholdOutputParser(), ["No chest pain", "Slow routers everywhere"])
-    assert counted == [({"no chest pain": 1, "slow router everywhere": 1}, 1)]
-
-
 def test_several_right_words_come_out_without_a_gap() -> None:
     texts = ["cough"] * 40 + ["rash"] * 40 + ["nausea"] * 39 + ["canary"]
     outcome = release(KSAThresholdOutputParser(), texts, z=1.0)
@@ -93,13 +87,15 @@ def test_nothing_common_is_a_fallback_that_says_no_more() -> None:
     assert outcome == release(KSAThresholdOutputParser(), [FAILED] * 80, z=2.0)
 
 
-NOTHING = "No answer: no word passed the threshold."
 TIED = ["cough"] * 30 + ["rash"] * 30 + ["itch"]
 
 
 def answers_of(texts: list[str], runs: int, z: float, **terms: Any) -> list[Any]:
-    parser = KSAThresholdOutputParser(**terms)
-    with use(SeededRandom(4)):
+    """Return what so many draws release; the answers are read once."""
+    parser, slots = KSAThresholdOutputParser(**terms), [Slot(text) for text in texts]
+    counts = parser.counts(slots, parser.prepare(PublicInput()), 1)
+    once = mock.patch.object(KSAThresholdOutputParser, "counts", return_value=counts)
+    with once, use(SeededRandom(4)):
         return [release(parser, texts, z=z) for _ in range(runs)]
 
 
@@ -122,37 +118,6 @@ def test_a_clear_word_is_the_answer_and_others_stand_in_the_record() -> None:
         noisy = found.details["noisy_counts"]
         assert list(noisy) == ["cough", "rash"]
         assert noisy["cough"] == pytest.approx(70, abs=8)
-
-
-def test_a_lone_answer_is_not_released() -> None:
-    """One person's record, in one group: the reason for the whole library."""
-    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
-    parser = KSAThresholdOutputParser(budget=budget)
-    assert parser.invoke(["canary-7f3a"] + [""] * 99) == NOTHING
-
-
-@pytest.mark.parametrize(
-    ("items_per_answer", "expected"),
-    [
-        (1, {"cough": 1}),
-        (2, {"cough": 1, "dry": 1}),
-        (3, {"cough": 1, "dry": 1, "mild": 1}),
-        (9, {"cough": 1, "dry": 1, "mild": 1, "last": 1}),
-    ],
-)
-def test_an_answer_counts_for_its_first_different_words(
-    counted: list[Any], items_per_answer: int, expected: dict[str, int]
-) -> None:
-    parser = KSAThresholdOutputParser(items_per_answer=items_per_answer)
-    release(parser, ["The patient has a cough: Cough, dry, mild, cough and lasting."])
-    first = dict(list({"patient": 1, **expected}.items())[:items_per_answer])
-    public = PublicInput(question="What does the patient have?")
-    release(
-        parser,
-        ["The patient has a cough: Cough, dry, mild, cough and lasting."],
-        public=public,
-    )
-    assert counted == [(first, items_per_answer), (expected, items_per_answer)]
 
 
 answers = st.lists(
@@ -202,32 +167,10 @@ def test_the_twin_that_does_not_cut_answers_is_caught(
     assert distance(parser, long, ["six seven eight nine"]) > 4
 
 
-def test_the_cut_looks_at_one_answer_only(counted: list[Any]) -> None:
-    """Not at which of its words the others used, and not at how many there are."""
-    parser = KSAThresholdOutputParser(items_per_answer=1)
-    for others in (["dry"] * 5, ["cough"] * 5, []):
-        release(parser, [*others, "Cough, then dry, then itch."])
-    assert [counts["cough"] for counts, _ in counted] == [1, 6, 1]
-
-
 def test_abstaining_and_failed_slots_count_for_nothing(counted: list[Any]) -> None:
     slots = [ABSTAIN, FAILED, Slot("cough"), Slot("I don't know"), Slot("?!"), ABSTAIN]
     release(KSAThresholdOutputParser(), slots)
     assert counted == [({"cough": 1}, 1)]
-
-
-def test_words_of_any_script_and_a_megabyte(counted: list[Any]) -> None:
-    release(
-        KSAThresholdOutputParser(),
-        ["Übelkeit", "咳嗽", "ÜBELKEIT", "\ud800", "ﬁeber " * 170_000, "x" * 1_000_000],
-    )
-    ((counts, _),) = counted
-    assert counts.pop("fieber") == counts.pop("咳嗽") == 1
-    assert counts.pop("übelkeit") == 2
-    # A bounded part of a text is read.
-    assert {(set(word) == {"x"}, count) for word, count in counts.items()} == {
-        (True, 1)
-    }
 
 
 def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(
@@ -245,18 +188,6 @@ def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(
     assert counted == [({"a b": 1, "c": 2}, 2)]
     with pytest.raises(InvalidParameterError, match="tokenizer"):
         parser.cache_parameters("What?")
-
-
-def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
-    free = KSAThresholdOutputParser().charge(0.5)
-    assert free.name == "ksa/threshold"
-    assert free.parts == (
-        Gaussian(noise_multiplier=None, sampling_rate=0.5),
-        Failure(delta0=None, sampling_rate=0.5),
-    )
-    fixed = KSAThresholdOutputParser(noise_multiplier=3.0, delta0=1e-9).charge()
-    assert not fixed.is_open
-    assert fixed.parts == paid(3.0)
 
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:
@@ -290,28 +221,6 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
     assert json.dumps(again) == keys[0]
 
 
-def test_words_left_out_besides_are_a_list() -> None:
-    parser = KSAThresholdOutputParser(stop_words=["the"]).without(["Noted"])
-    assert parser.stop_words == {"the", "Noted"}
-    with pytest.raises(InvalidParameterError, match="not a string"):
-        parser.without("noted")
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
-    """At the count where half the releases have the word; half the noise is caught."""
-    rate = keyword_threshold.pass_rate(
-        22, paid(2.0), Relation.REPLACE, items_per_answer=2
-    )
-    assert 0.1 < rate < 0.4
-    texts, z = ["cough"] * 22, 1.0 if broken else 2.0
-    drawn = answers_of(texts, 2000, z, items_per_answer=2)
-    found = sum("cough" in one.keywords for one in drawn)
-    # 4.9 standard deviations: two-sided 1e-6.
-    slack = 4.9 * (rate * (1 - rate) * 2000) ** 0.5
-    assert (abs(found - 2000 * rate) > slack) is broken
-
-
 # ---- other keyword parsers -----------------------------------------------------------
 
 
@@ -336,42 +245,12 @@ def test_public_words_are_not_counted() -> None:
     )
 
 
-def test_a_short_answer_is_one_item_and_inflections_count_together() -> None:
-    public = PublicInput(question="Which chest pain do most have?")
-    parser = KSAPTROutputParser(k=1)
-    slots = [Slot("No chest pain")] * 60 + [Slot("**no chest pains**.")] * 30
-    said = released(parser, slots, prepared=parser.prepare(public))
-    assert said.keywords == ("no chest pain",)
-    assert parser.zero_shot_answers == 0
-    assert "three words" in parser.get_format_instructions()
-
-
-@pytest.mark.parametrize("word", ["up", "down", "before", "no", "once", "more"])
-def test_words_that_answer_can_be_released(word: str) -> None:
-    parser = KSAPTROutputParser(k=1)
-    for text in (word.title(), f"Most of these patients went {word} a bit."):
-        prepared = parser.prepare(PublicInput(question="Do most patients go a bit?"))
-        said = released(parser, [Slot(text)] * 80, prepared=prepared).keywords
-        assert said in ((word,), ("go",)) or word in said
-
-
 def test_released_words_are_in_alphabetical_order_whatever_their_counts() -> None:
     parser = KSAPTROutputParser(k=2)
     for first, second in (("alpha", "omega"), ("omega", "alpha")):
         slots = [Slot(f"It is {first} and {second} that they were.")] * 70
         slots += [Slot(first)] * 20
         assert released(parser, slots).keywords == ("alpha", "omega")
-
-
-def test_disagreement_falls_back_and_says_no_more_than_that() -> None:
-    parser = KSAPTROutputParser(k=1)
-    outcome = released(
-        parser,
-        [Slot(f"word{i} canary") for i in range(2)],
-        paid=events_of(parser, z=3.0),
-    )
-    assert outcome.status is Status.FALLBACK
-    assert "canary" not in repr(outcome)
 
 
 def test_the_joint_domain_is_public_and_large_enough() -> None:
@@ -402,11 +281,6 @@ def test_where_most_groups_use_none_of_the_words_none_comes_out() -> None:
     assert "none of the words" in found.details["reason"]
     slots = [*unsure, *[Slot("A rash.")] * 80, *[Slot("Cough and rash.")] * 9]
     assert released(parser, slots).keywords == ("rash",)
-
-
-def test_yes_is_a_word_that_can_be_released() -> None:
-    parser = KSAPTROutputParser(k=1)
-    assert released(parser, [Slot("Yes.")] * 80).keywords == ("yes",)
 
 
 texts = st.lists(st.text(max_size=60), max_size=6)
