@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -80,17 +80,12 @@ class Shard(HoldsRecords):
     _values: dict[str, list[str | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Rows, salt: bytes) -> Shard:
-        """Return the shard of some records, whatever order they are in."""
-        digests = {
-            unit: unit_digest(salt, unit) for unit in dict.fromkeys(rows.unit_ids)
-        }
-        keys = [
-            (digests[unit], record_digest(rows.lines[row]))
-            for row, unit in enumerate(rows.unit_ids)
-        ]
-        order = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-        rows = rows.take(order)
+    def of(cls, rows: Rows, salt: bytes, places: Sequence[int]) -> Shard:
+        """Return the shard of some of the rows, whatever order they are in."""
+        ids, lines = rows.unit_ids, rows.lines
+        digests = {unit: unit_digest(salt, unit) for unit in {ids[i] for i in places}}
+        keys = {i: (digests[ids[i]], record_digest(lines[i])) for i in places}
+        rows = rows.take(np.asarray(sorted(places, key=keys.__getitem__), np.int64))
         counts = dict.fromkeys(rows.unit_ids, 0)
         for unit in rows.unit_ids:
             counts[unit] += 1
@@ -210,7 +205,7 @@ class ShardIndex(HoldsRecords):
     ) -> ShardIndex:
         """Return an index over records."""
         dimension = int(rows.vectors.shape[1])
-        empty = Shard.of(no_rows(dimension), salt)
+        empty = Shard.of(no_rows(dimension), salt, ())
         return cls((empty,) * n_shards, salt, dimension).with_rows(rows, batch_size)
 
     def with_rows(self, more: Rows, batch_size: int | None = None) -> ShardIndex:
@@ -221,10 +216,12 @@ class ShardIndex(HoldsRecords):
             by_shard.setdefault(numbers[unit], []).append(row)
         shards = list(self.shards)
         for number, places in by_shard.items():
-            rows = more.take(np.asarray(places, np.int64))
-            if shards[number].unit_ids:
-                rows = shards[number].rows.joined(rows)
-            shards[number] = Shard.of(rows, self.salt)
+            if not shards[number].unit_ids:
+                shards[number] = Shard.of(more, self.salt, places)
+                continue
+            new = more.take(np.asarray(places, np.int64))
+            rows = shards[number].rows.joined(new)
+            shards[number] = Shard.of(rows, self.salt, range(len(rows.unit_ids)))
         size = max(self.batch_size or 1, int(batch_size or 1))
         return replace(
             self, shards=tuple(shards), batch_size=size if size > 1 else None

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Vectors: TypeAlias = NDArray[np.float32]
 
 _BATCH = 8192
+_encode = json.JSONEncoder(default=str).encode
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 _DEEPEST = 20
 _DEEPER = "[" * 2 * _DEEPEST + "]" * 2 * _DEEPEST
@@ -66,17 +67,15 @@ class Lines(HoldsRecords):
     @classmethod
     def of(cls, lines: Iterable[bytes]) -> Lines:
         """Return lines in a buffer of their own."""
-        buffer, lengths = bytearray(), []
-        for line in lines:
-            buffer += line
-            lengths.append(len(line))
-        return cls(bytes(buffer), lengths)
+        held = list(lines)
+        return cls(b"".join(held), list(map(len, held)))
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __iter__(self) -> Iterator[bytes]:
-        return (self[row] for row in range(len(self)))
+        each = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
+        return (self._buffer[start:end] for start, end in each)
 
     def __getitem__(self, row: int) -> bytes:
         return self._buffer[self._starts[row] : self._ends[row]]
@@ -91,11 +90,10 @@ class Lines(HoldsRecords):
 
     def take(self, rows: NDArray[np.int64]) -> Lines:
         """Return some lines; of a mapped file without a copy."""
-        if isinstance(self._buffer, bytes):
-            return Lines.of(self[row] for row in rows.tolist())
         taken = Lines(self._buffer, ())
         taken._starts, taken._ends = self._starts[rows], self._ends[rows]
-        return taken
+        # What is taken out of memory is not to stay there.
+        return Lines.of(taken) if isinstance(self._buffer, bytes) else taken
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -254,7 +252,7 @@ def _line_of(document: Document, position: int) -> bytes:
     }
     try:
         # Pure ASCII, so that lone surrogates survive as escapes.
-        line = f"{json.dumps(fields, default=str)}\n".encode()
+        line = f"{_encode(fields)}\n".encode()
     except Exception:  # noqa: BLE001  # any object may refuse in its own way
         line = b""
     if not line or not is_shallow(document.metadata):
