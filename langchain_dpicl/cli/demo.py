@@ -76,8 +76,8 @@ FACTS = """
 Facts: paid for once, asked for nothing
 
 {notes} visit notes that a language model wrote, each read once by another one, whose
-replies are recorded. One charge of epsilon {epsilon:g}, delta {delta:g} released
-{documents} documents."""
+replies are recorded. One charge of epsilon {epsilon:g}, delta {delta:g} gave
+{documents} documents of noisy counts."""
 ASKED = """
 Nothing was charged for the questions: ask the documents with any model, as often as
 you like. docs/guides/facts.md says how."""
@@ -368,7 +368,7 @@ def _conclusion(
     if people:
         lines.append(_sums("secrets given away", people, "leaks", wanted=True))
     if stop:
-        lines.append(f"\nStopped. {stop}")
+        lines.append(f"\n{fill(f'Stopped. {stop}', 88)}")
     spent = budget.spent()
     lines.append(
         f"\nAccount {budget.account!r} has spent epsilon {spent.epsilon:.2f} of "
