@@ -23,7 +23,7 @@ from typing import Any
 
 import langchain_dpicl
 from langchain_dpicl import mechanisms
-from langchain_dpicl.report.proven import PROOFS, Proof
+from langchain_dpicl.operate.proofs import PROOFS, Proof
 
 ROOT = "langchain_dpicl"
 TOPICS = {

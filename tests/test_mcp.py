@@ -35,7 +35,7 @@ from langchain_dpicl import (
     create_dp_tool,
 )
 from langchain_dpicl.mcp import create_mcp_server
-from langchain_dpicl.report import verify
+from langchain_dpicl.operate import verify
 from langchain_dpicl.tools import GUIDANCE
 
 SCHEMA = json.loads(

@@ -1,4 +1,4 @@
-"""The command line, `dpicl`: try it, plan a budget, look at a ledger."""
+"""The command line, `dpicl`: try it, plan a budget, operate a ledger."""
 
 from langchain_dpicl.cli.commands import main
 

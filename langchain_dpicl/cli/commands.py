@@ -1,22 +1,28 @@
-"""`dpicl`: the commands, their options, and how errors end."""
+"""`dpicl`: the commands, their options, and how errors end.
+
+What a command does stands in another module, which is imported when it runs: `dpicl
+--help` need not load a model library.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.cli.erase_options import add_erase
-from langchain_dpicl.cli.report_options import add_report, add_verify
+from langchain_dpicl.errors import DPError
 
 BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
-DEMO_LEDGER = "sqlite:///.demo/ledger.db"
-DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
+STOPPED = 130  # And of one that Ctrl-C has ended.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,43 +39,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {...}
         0
     """
-    options = _parser().parse_args(arguments)
-    # Errors of the numbers come from layers that know nothing of LangChain.
-    from langchain_dpicl.errors import DPError
-
-    if getattr(options, "default_ledger", None) and options.ledger is None:
-        options.ledger = options.default_ledger
-        # Not in the output, which programs read.
-        said = f"Ledger: {options.ledger}, the demo's. Name yours: --ledger URL."
-        print(said, file=sys.stderr)  # noqa: T201 - see above
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status: int = options.run(options)
+        with dpicl.make_context("dpicl", list(given)) as context:
+            status = int(dpicl.invoke(context) or 0)
         # What is not written yet, here and not while Python ends.
         sys.stdout.flush()
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.UsageError as error:
+        path = "dpicl" if error.ctx is None else error.ctx.command_path
+        click.echo(f"usage: {path} --help says what it takes", err=True)
+        click.echo(f"{path}: error: {error.format_message()}", err=True)
+        return error.exit_code
     except BrokenPipeError:
         # The reader has seen enough, as `head` does; nothing more can be told.
         _forget_output()
         return BROKEN_PIPE
-    except (DPError, OSError) as error:
-        said = str(error)
-        if isinstance(error, OSError) and error.filename:
-            said = f"{error.filename}: {error.strerror}."
-        if options.json:
-            print(json.dumps({"error": type(error).__name__, "message": said}))  # noqa: T201 - the command's output
-        else:
-            # Loads a while: only where there is something to say.
-            from rich.console import Console
-            from rich.markup import escape
-
-            Console(stderr=True, soft_wrap=True).print(
-                f"[bold red]{type(error).__name__}:[/] {escape(said)}",
-                highlight=False,
-            )
-        return 1
     except KeyboardInterrupt:
-        print("Stopped. What was charged stays charged.", file=sys.stderr)  # noqa: T201 - the command's output
-        return 130
+        click.echo("Stopped. What was charged stays charged.", err=True)
+        return STOPPED
+    except Exception as error:  # noqa: BLE001 - its message may hold a record
+        kind, message = type(error).__name__, _public(error)
+        if "--json" in given:
+            click.echo(json.dumps({"error": kind, "message": message}))
+        else:
+            click.echo(f"{kind}: {message}", err=True)
+        return 1
     return status
+
+
+def _public(error: Exception) -> str:
+    """Return what may be said of an error: of one that is not ours, where it arose."""
+    if isinstance(error, DPError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    package = Path(__file__).parents[1]
+    ours = [
+        f"{Path(frame.filename).relative_to(package.parent)}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    return (
+        f"A fault in {ours[-1] if ours else 'dpicl'}, whose message is not shown as it "
+        "may hold a record. Please report this line."
+    )
 
 
 def _forget_output() -> None:
@@ -80,316 +95,241 @@ def _forget_output() -> None:
         os.close(nowhere)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dpicl", description=DESCRIPTION)
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_demo(commands)
-    _add_check(commands)
-    _add_plan(commands)
-    _add_ledger(commands)
-    for add, name in ((add_report, "report"), (add_verify, "verify")):
-        added = add(commands, _runner(name))
-        _ledger_option(added)
-        _json_option(added)
-    _add_audit(commands)
-    add_erase(commands, _runner("erase"))
-    _add_mcp(commands)
-    return parser
+# ---- commands ------------------------------------------------------------------------
 
 
-def _budget_options(parser: argparse.ArgumentParser, *, queries: int) -> None:
-    group = parser.add_argument_group("budget")
-    group.add_argument("--epsilon", type=float, default=8.0, help="total (default 8)")
-    group.add_argument("--delta", type=float, default=1e-6, help="total (default 1e-6)")
-    group.add_argument(
-        "--queries",
-        type=int,
-        default=queries,
-        help=f"how many answers the budget pays for (default {queries})",
-    )
+def option(name: str, help: str, **more: Any) -> click.Option:  # noqa: A002 - click's name
+    """Return an option; `more` is click's."""
+    return click.Option([name], help=help, **more)
 
 
-def _ledger_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ledger",
-        metavar="URL",
-        help=f"default {DEMO_LEDGER}, the demo's",
-    )
-    parser.set_defaults(default_ledger=DEMO_LEDGER)
+def command(
+    module: str,
+    name: str,
+    help: str,  # noqa: A002 - click's name
+    *params: click.Parameter,
+) -> click.Command:
+    """Return a command, which a module's function of its name runs."""
+
+    def run(**options: Any) -> int:
+        home = import_module(f"langchain_dpicl.cli.{module}")
+        return int(getattr(home, name)(**options))
+
+    given = [*params, JSON]
+    return click.Command(name.rstrip("_"), callback=run, help=help, params=given)
 
 
-def _json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-
-
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="ask a corpus in the ordinary way and privately, side by side",
-        description=(
-            "Ask questions over private records, by an ordinary RAG chain and by a "
-            "differentially private one, and show both answers side by side. Without "
-            "--corpus the records are generated visit notes of 2,000 invented "
-            "patients. Nothing leaves this machine unless you name a model."
-        ),
-    )
-    corpus = parser.add_argument_group("records")
-    corpus.add_argument(
-        "--corpus",
-        metavar="FILE.jsonl",
-        help="your records, one JSON object a line, with a text in its field text",
-    )
-    corpus.add_argument("--unit-key", help="the field that says whose record it is")
-    corpus.add_argument(
-        "--question",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="a question to your records; may be given several times",
-    )
-    corpus.add_argument(
-        "--patients", type=int, default=2000, help="invented patients (default 2000)"
-    )
-    how = parser.add_argument_group("how to answer")
-    how.add_argument(
-        "--groups", type=int, default=100, help="groups of records (default 100)"
-    )
-    how.add_argument(
-        "--docs-per-group", type=int, default=8, help="records a group (default 8)"
-    )
-    how.add_argument(
-        "--labels",
-        metavar="A,B,C",
-        help="the possible answers, where you know them; else the model drafts them",
-    )
-    how.add_argument(
-        "--model",
-        default="offline",
-        metavar="PROVIDER:NAME",
-        help="a chat model, such as openai:gpt-4o-mini (default: offline stand-in)",
-    )
-    how.add_argument(
-        "--embedding",
-        default="offline",
-        metavar="openai:NAME|MODULE:NAME",
-        help="an embedding model, such as openai:text-embedding-3-small (with "
-        "OPENAI_BASE_URL, of your own server), or an object of a module of yours "
-        "(default: offline stand-in)",
-    )
-    how.add_argument(
-        "--first", type=int, metavar="N", help="ask only the first N questions"
-    )
-    _budget_options(parser, queries=20)
-    parser.add_argument(
-        "--ledger",
-        metavar="URL",
-        default=DEMO_LEDGER,
-        help=f"where charges are kept (default {DEMO_LEDGER})",
-    )
-    parser.add_argument("--account", help="the account's name (default: the corpus's)")
-    _json_option(parser)
-    parser.set_defaults(run=_run_demo)
-
-
-def _run_demo(options: argparse.Namespace) -> int:
-    from dataclasses import fields
-
+def _demo(as_json: bool, **options: Any) -> int:  # noqa: FBT001 - click's own call
     from langchain_dpicl.cli.demo import Options, run
 
-    given = {field.name: getattr(options, field.name) for field in fields(Options)}
-    return run(Options(**given))
+    return run(Options(json=as_json, **options))
 
 
-def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="try a chain of yours out on one public record, free of charge",
-        description=(
-            "Load a chain (or a function that makes one) from a module, show the model "
-            "one public record as a group's records are shown, and tell what is wrong. "
-            "Its own records are not looked at and nothing is charged."
+JSON = click.Option(
+    ["--json", "as_json"], is_flag=True, help="Print JSON, for programs."
+)
+LEDGER, MAYBE_LEDGER = (
+    option(
+        "--ledger",
+        "The ledger, such as sqlite:///clinic.db.",
+        metavar="URL",
+        envvar="DPICL_LEDGER",
+        show_envvar=True,
+        required=is_needed,
+    )
+    for is_needed in (True, False)
+)
+ACCOUNT = click.Argument(["account"])
+CHAIN = click.Argument(["chain"], metavar="MODULE:CHAIN")
+BUDGET = (
+    option("--epsilon", "In all.", default=8.0),
+    option("--delta", "In all.", default=1e-6),
+    option("--queries", "How many answers the budget pays for.", default=20),
+)
+
+demo = click.Command(
+    "demo",
+    callback=_demo,
+    help="""Ask records in the ordinary way and privately, side by side.
+
+    Without --corpus the records are generated visit notes of invented patients.
+    Nothing leaves this machine unless you name a model.""",
+    params=[
+        option("--corpus", "Records: JSON objects with a text.", metavar="FILE.jsonl"),
+        option("--unit-key", "The field that says whose record it is."),
+        option("--question", "A question to your records; repeatable.", multiple=True),
+        option("--patients", "Invented patients.", default=2000),
+        option("--groups", "Groups of records.", default=100),
+        option("--docs-per-group", "Records of a group.", default=8),
+        option("--labels", "The possible answers; else drafted.", metavar="A,B,C"),
+        option(
+            "--model",
+            "A chat model, such as openai:gpt-4o-mini.",
+            default="offline",
+            metavar="PROVIDER:NAME",
         ),
-    )
-    parser.add_argument("chain", metavar="MODULE:CHAIN", help="such as app:chain")
-    parser.add_argument(
-        "--question",
-        default="What does this gardener grow?",
-        metavar="TEXT",
-        help="a question to your records",
-    )
-    parser.add_argument(
-        "--record",
-        metavar="TEXT",
-        help="a made-up record that answers it; never a private one",
-    )
-    _json_option(parser)
-    parser.set_defaults(run=_runner("check"))
-
-
-def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "mcp",
-        help="serve a chain of yours as the tool of an MCP server",
-        description=(
-            "Load a chain, or a tool of create_dp_tool, from a module, and serve it to "
-            "a client of the Model Context Protocol over stdin and stdout. Each answer "
-            "is charged to the account of the chain."
+        option(
+            "--embedding",
+            "An embedding model, such as openai:text-embedding-3-small (with "
+            "OPENAI_BASE_URL, of your own server), or an object of your module.",
+            default="offline",
+            metavar="openai:NAME|MODULE:NAME",
         ),
-    )
-    parser.add_argument("chain", metavar="MODULE:NAME", help="such as app:chain")
-    parser.add_argument(
-        "--name", default="ask_records", help="the tool's (default ask_records)"
-    )
-    parser.add_argument(
-        "--description", default="", metavar="TEXT", help="what the records are about"
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help="serve over HTTP, at http://127.0.0.1:N/mcp, without authorization",
-    )
-    parser.set_defaults(run=_runner("mcp"), json=False)
-
-
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "plan",
-        help="what a budget buys: noise, required agreement, model calls",
-        description=(
-            "From epsilon, delta, queries and groups to the noise of each method, the "
-            "lead that an answer needs to come out, the number of model calls and, "
-            "with the sizes of the records, their tokens and price."
+        option("--first", "Ask only the first so many questions.", type=int),
+        *BUDGET,
+        option(
+            "--ledger",
+            "Where charges are kept.",
+            metavar="URL",
+            default="sqlite:///.demo/ledger.db",
         ),
-    )
-    _budget_options(parser, queries=20)
-    parser.add_argument("--groups", type=int, default=100, help="default 100")
-    parser.add_argument(
-        "--sampling-rate",
-        type=float,
-        default=1.0,
-        help="of people, for each question (default 1)",
-    )
-    parser.add_argument(
-        "--choices", type=int, default=10, help="labels or domain words (default 10)"
-    )
-    cost = parser.add_argument_group("what the model calls cost")
-    for option, kind, meaning in (
-        ("--records-per-group", int, "records in a group's prompt"),
-        ("--tokens-per-record", int, "tokens of a record, on average"),
-        ("--price-in", float, "price of a million tokens that are sent"),
-        ("--price-out", float, "price of a million tokens that come back"),
-    ):
-        cost.add_argument(option, type=kind, metavar="N", help=meaning)
-    _json_option(parser)
-    parser.set_defaults(run=_runner("plan"))
+        option("--account", "The account's name; else the corpus's."),
+        JSON,
+    ],
+)
+plan = command(
+    "plan",
+    "plan",
+    """What a budget buys: noise, required agreement, model calls, money.
 
-
-def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "ledger",
-        help="look at accounts and their charges, and check them",
-        description=(
-            "list and show accounts; verify an account's book (the whole ledger, if "
-            "none is named); export its terms and entries as JSON Lines, or with "
-            "--units what each unit has spent; close it for good; clear-cache lets "
-            "no cached answer (of any account, if none is named) be given again; heads "
-            "prints a digest of each book, to be kept elsewhere: verify --head FILE "
-            "shows later whether an older copy of the ledger was put back; "
-            "corpora shows each corpus's cap and what counts for it; renew opens an "
-            "account for the next period; "
-            "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
-            "to the new file TO."
+    From epsilon, delta, queries and groups to the noise of each method, the lead that
+    an answer needs to come out, and the number of model calls.""",
+    *BUDGET,
+    option("--groups", "Groups of records.", default=100),
+    option("--sampling-rate", "Of people, for each question.", default=1.0),
+    option("--choices", "Labels or domain words.", default=10),
+    option("--records-per-group", "Records in a group's prompt.", type=int),
+    option("--tokens-per-record", "Tokens of a record, on average.", type=int),
+    option("--price-in", "Price of a million tokens that are sent.", type=float),
+    option("--price-out", "Price of a million that come back.", type=float),
+)
+ledger = click.Group(
+    "ledger",
+    no_args_is_help=False,
+    help="Look at accounts and their charges, check, copy and close them.",
+    commands=[
+        command(
+            "ledger",
+            "list_",
+            "List the accounts, or the corpora, or digests of all books.",
+            option("--corpora", "Caps, and the accounts that count.", is_flag=True),
+            option("--heads", "What 'verify --head' reads later.", is_flag=True),
+            LEDGER,
         ),
-    )
-    actions = ["list", "show", "verify", "export", "close", "clear-cache"]
-    actions += ["heads", "corpora", "renew", "create", "backup"]
-    parser.add_argument("action", choices=actions)
-    parser.add_argument(
-        "account",
-        nargs="?",
-        metavar="ACCOUNT | TO",
-        help="the account; for backup the copy; for create none",
-    )
-    parser.add_argument(
-        "--units",
-        action="store_true",
-        help="export the units' balances of a per-unit account: private",
-    )
-    parser.add_argument(
-        "--id-file",
-        metavar="FILE",
-        help="with --units: unit ids to look up, one a line",
-    )
-    parser.add_argument(
-        "--head",
-        metavar="FILE",
-        help="with verify: what 'dpicl ledger heads' has printed before",
-    )
-    _ledger_option(parser)
-    _json_option(parser)
-    parser.set_defaults(run=_runner("ledger"))
-
-
-def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "audit",
-        help="measure what a person could lose: for the operator alone",
-        description=(
-            "Measure what a person could lose by your chain's answers, on records that "
-            "you may see. Nothing is charged. What an audit finds is private. The exit "
-            "status is 1 where it exceeds the claim."
+        command("ledger", "show", "Show an account's charges.", ACCOUNT, LEDGER),
+        command(
+            "ledger",
+            "verify",
+            "Check an account's book, or all of the ledger; status 1 if damaged.",
+            click.Argument(["account"], required=False),
+            option("--head", "Kept heads: was an older copy put back?", metavar="FILE"),
+            LEDGER,
         ),
-    )
-    audits = parser.add_subparsers(required=True, metavar="AUDIT", dest="audit")
-    _add_snapshot(audits)
-
-
-def _add_snapshot(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = audits.add_parser(
-        "snapshot",
-        help="what each of some people loses by the answers to your questions",
-        description=(
-            "Ask your chain's groups some questions, and once more for each person "
-            "whom a question reaches, and compare what each of them loses with what "
-            "the account charges."
+        command(
+            "ledger",
+            "export",
+            "Print an account's terms and entries as JSON Lines.",
+            ACCOUNT,
+            option("--units", "The balances of units instead: private.", is_flag=True),
+            option("--id-file", "With --units: ids to look up.", metavar="FILE"),
+            LEDGER,
         ),
-    )
-    parser.add_argument("chain", metavar="MODULE:CHAIN", help="such as app:chain")
-    parser.add_argument(
-        "--questions", required=True, metavar="FILE", help="questions, one a line"
-    )
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument(
+        command("ledger", "close", "Close an account for good.", ACCOUNT, LEDGER),
+        command("ledger", "renew", "Open the next period's account.", ACCOUNT, LEDGER),
+        command(
+            "ledger",
+            "backup",
+            "Copy a SQLite ledger, while it is in use, to a new file.",
+            click.Argument(["to"]),
+            LEDGER,
+        ),
+        command("ledger", "create", "Make a ledger without accounts.", LEDGER),
+    ],
+)
+audit = command(
+    "operator",
+    "audit",
+    """Measure what each of some people loses: private, for the operator alone.
+
+    Ask your chain's groups some questions, and once more for each person whom a
+    question reaches. Nothing is charged. The exit status is 1 where somebody loses
+    more than the account charges.""",
+    CHAIN,
+    option("--questions", "Questions, one a line.", required=True, metavar="FILE"),
+    option(
         "--canaries",
+        "People: unit ids, one a line; or made-up records to add, as .jsonl.",
         metavar="FILE",
-        help="people: unit ids, one a line; or made-up records to add, as .jsonl with "
-        "a text and the unit key",
-    )
-    who.add_argument(
-        "--units", type=int, metavar="N", help="so many people, chosen by chance"
-    )
-    parser.add_argument(
-        "--repeats", type=int, default=1, help="how often to ask each question"
-    )
-    parser.add_argument(
-        "--delta", type=float, help="failure probability (default: the account's)"
-    )
-    parser.add_argument(
-        "--out",
-        action="append",
-        metavar="FILE",
-        help="save the report as .html or .json; may be given several times",
-    )
-    _json_option(parser)
-    parser.set_defaults(run=_runner("audit"))
+    ),
+    option("--units", "So many people, chosen by chance.", type=int),
+    option("--repeats", "How often to ask each question.", default=1),
+    option("--delta", "Failure probability; else the account's.", type=float),
+    option("--out", "Save it, .html or .json; repeatable.", multiple=True),
+)
+report = command(
+    "operator",
+    "report",
+    """What an account has promised and spent, for an officer to sign.
 
+    All of it is public. The exit status is 1 where the ledger is damaged.""",
+    ACCOUNT,
+    option(
+        "--format",
+        "How it is printed.",
+        type=click.Choice(["html", "json"]),
+        default="html",
+    ),
+    option("--out", "Save it, as .html or .json.", metavar="FILE"),
+    option("--facts", "What only you can say, in JSON.", metavar="FILE"),
+    option("--audits", "Audits, for their verdicts.", metavar="FOLDER"),
+    option("--erasures", "Certificates of erasures.", metavar="FOLDER"),
+    LEDGER,
+)
+verify = command(
+    "operator",
+    "verify",
+    """Check the record of a saved answer against the ledger.
 
-def _runner(module: str) -> Callable[[argparse.Namespace], int]:
-    """Import a command when it runs: `dpicl --help` need not load a model library."""
+    The account holds its charge, for the same events, with no less spent, in a whole
+    book, and what the ledger stored of it. What the ledger did not store is named, and
+    not confirmed. The exit status is 0 if nothing differs.""",
+    click.Argument(["answer"], metavar="ANSWER.json"),
+    LEDGER,
+)
+erase = command(
+    "operator",
+    "erase",
+    """Erase a person from a saved index, with a certificate.
 
-    def run(options: argparse.Namespace) -> int:
-        return int(import_module(f"langchain_dpicl.cli.{module}").run(options))
+    Processes that follow the index take it over. Balances and what was released stay
+    in the ledger. Run it again after a crash. UNIT is the person's id; - reads it
+    from a line.""",
+    click.Argument(["unit"]),
+    option("--index", "The saved groups.", metavar="PATH", required=True),
+    option("--account", "Over these records; repeatable.", multiple=True),
+    option("--corpus", "All accounts of a corpus.", metavar="NAME"),
+    option("--certificate", "Where to write it.", metavar="FILE"),
+    option("--clear-cache", "Give no stored answer again.", is_flag=True),
+    option("--check", "Is --certificate of this person?", is_flag=True),
+    MAYBE_LEDGER,
+)
+mcp = command(
+    "operator",
+    "mcp",
+    """Serve a chain of yours, or a tool, to a client of MCP.
 
-    return run
+    Over stdin and stdout, unless a port is named. Each answer is charged to the
+    account of the chain.""",
+    CHAIN,
+    option("--name", "The tool's.", default="ask_records"),
+    option("--description", "What the records are about.", default=""),
+    option("--port", "Serve http://127.0.0.1:PORT/mcp, open to all here.", type=int),
+)
+dpicl = click.Group(
+    "dpicl",
+    no_args_is_help=False,
+    context_settings={"show_default": True},
+    help="Differentially private answers over sensitive records, for LangChain.",
+    commands=[demo, plan, ledger, audit, report, verify, erase, mcp],
+)
+click.version_option(__version__, message="%(version)s")(dpicl)

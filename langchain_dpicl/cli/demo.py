@@ -71,7 +71,7 @@ LEFT = "Run this again: what was paid for is given again for nothing."
 SPENT = """\
 It pays for nothing more: run this again and nothing is asked. Other questions need
 another promise to the same people, and the two add up: 'dpicl demo --account NAME'
-opens one. 'dpicl ledger show {account}' lists what was spent."""
+opens one. 'dpicl ledger show {account} --ledger {ledger}' lists what was spent."""
 FACTS = """
 Facts: paid for once, asked for nothing
 
@@ -141,7 +141,7 @@ def run(options: Options) -> int:
         closed = not budget.ledger.state(budget.account).is_open
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
-    show(_conclusion(budget, answers, stop))
+    show(_conclusion(budget, options.ledger, answers, stop))
     facts = None if options.corpus else _facts(options.ledger, model, show)
     if options.json:
         report = {
@@ -355,7 +355,7 @@ def _shown(answer: dict[str, Any]) -> str:
 
 
 def _conclusion(
-    budget: PrivacyBudgetHandler, answers: list[dict[str, Any]], stop: str
+    budget: PrivacyBudgetHandler, ledger: str, answers: list[dict[str, Any]], stop: str
 ) -> str:
     """Return the sums of the answers, and what the account still pays for."""
     checked = [one for one in answers if one["private_verdict"]]
@@ -375,7 +375,8 @@ def _conclusion(
         f"{budget.epsilon:g} on {spent.queries} of {budget.queries} answers."
     )
     can_go_on = budget.can_afford()
-    lines.append(LEFT if can_go_on else SPENT.format(account=budget.account))
+    spent_all = SPENT.format(account=budget.account, ledger=ledger)
+    lines.append(LEFT if can_go_on else spent_all)
     return "\n".join(lines)
 
 

@@ -2,124 +2,201 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import click
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.budget import Stored, charges, forget, plan_of
+from langchain_dpicl.budget import charges, plan_of
 from langchain_dpicl.budget.pricing import epsilon_spent
-from langchain_dpicl.cli.corpora import renew, show_corpora
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
+    CorpusState,
     Head,
     Ledger,
     backup_ledger,
     new_ledger,
 )
 from langchain_dpicl.ledger.terms import NOTHING, moment
-from langchain_dpicl.report.charges import as_json, short_events
+from langchain_dpicl.operate.charges import as_json as events_as_json
+from langchain_dpicl.operate.charges import short_events
+from langchain_dpicl.operate.pages import table
+
+_NEVER = "for all time"
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run `dpicl ledger ACTION`."""
-    if options.id_file and not options.units:
-        raise InvalidParameterError(
-            "--id-file looks people up in 'dpicl ledger export ACCOUNT --units'."
-        )
-    if options.head and options.action != "verify":
-        raise InvalidParameterError("--head is for 'dpicl ledger verify'.")
-    if options.action == "create":
-        return _create(options)
-    if options.action == "backup":
-        return _backup(options)
-    ledger = Ledger(options.ledger, create=False)
+def list_(*, ledger: str, corpora: bool, heads: bool, as_json: bool) -> int:
+    """List the accounts, the corpora, or the heads of all books."""
+    with _opened(ledger) as book:
+        if heads:
+            for head in book.heads():
+                click.echo(head.model_dump_json())
+        elif corpora:
+            _show_corpora([_corpus(book.corpus(n)) for n in book.corpora()], as_json)
+        else:
+            _show_accounts([_summary(book, name) for name in book.accounts()], as_json)
+    return 0
+
+
+def show(*, account: str, ledger: str, as_json: bool) -> int:
+    """Show an account and its charges."""
+    with _opened(ledger) as book:
+        summary = _summary(book, account)
+        found: list[dict[str, Any]] = [
+            {
+                "sequence": stored.charge,
+                "at": _time(stored.at),
+                "events": events_as_json(stored.events),
+                "cost": stored.cost._asdict(),
+                "digest": stored.digest,
+            }
+            for stored in charges(book, account)
+        ]
+    if as_json:
+        click.echo(json.dumps({**summary, "charges": found}, indent=2))
+        return 0
+    _show_accounts([summary], as_json=False)
+    rows = [
+        (one["sequence"], one["at"][:19].replace("T", " "), short_events(one["events"]))
+        for one in found
+    ]
+    click.echo("\n" + table(("query", "charged at (UTC)", "events"), rows))
+    return 0
+
+
+def verify(*, account: str | None, ledger: str, head: str | None, as_json: bool) -> int:
+    """Check an account, or the whole ledger; return 1 where it is damaged."""
+    lines = read_text(head).splitlines() if head else []
+    kept = [Head.model_validate_json(line) for line in lines if line.strip()]
+    with _opened(ledger) as book:
+        names = [account] if account else book.accounts()
+        found = [_verified(book, name) for name in names]
+        try:
+            # The account alone, or the books of the ledger and its corpora, too.
+            book.verify(account, heads=kept)
+        except LedgerError as error:
+            if not any(one["damage"] == str(error) for one in found):
+                found.append({"account": None, "charges": None, "damage": str(error)})
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        rows = [
+            (one["account"] or "(ledger)", one["charges"], one["damage"] or "whole")
+            for one in found
+        ]
+        click.echo(table(("account", "charges", "book"), rows))
+    return 1 if any(one["damage"] for one in found) else 0
+
+
+def export(
+    *, account: str, ledger: str, units: bool, id_file: str | None, **_json: bool
+) -> int:
+    """Print an account's book, or its units' balances, as JSON Lines."""
+    if id_file and not units:
+        raise InvalidParameterError("--id-file goes with --units: it looks people up.")
+    with _opened(ledger) as book:
+        lines = _units(book, account, id_file) if units else _book(book, account)
+        for line in lines:
+            click.echo(json.dumps(line))
+    return 0
+
+
+def close(*, account: str, ledger: str, as_json: bool) -> int:
+    """Close an account for good."""
+    with _opened(ledger) as book:
+        book.close_account(account)
+        summary = _summary(book, account)
+    click.echo(json.dumps(summary) if as_json else "Closed.")
+    return 0
+
+
+def renew(*, account: str, ledger: str, as_json: bool) -> int:
+    """Open the account of the next period, on the same terms."""
+    with _opened(ledger) as book:
+        before = book.accounts()
+        terms = book.renew(account).account
+    is_new = terms.name not in before
+    start, end = (moment(time).isoformat() for time in terms.span)
+    found = {
+        **terms.model_dump(include={"corpus", "period", "epsilon", "delta"}),
+        "account": terms.name,
+        "from": start,
+        "until": end,
+        "opened": is_new,
+    }
+    text = (
+        f"{'Opened' if is_new else 'There is already'} account {terms.name!r} "
+        f"(epsilon {terms.epsilon:g}, delta {terms.delta:g}) for {terms.period}: "
+        "what it releases adds to what the people of the corpus have lost."
+    )
+    click.echo(json.dumps(found) if as_json else text)
+    return 0
+
+
+def backup(*, to: str, ledger: str, as_json: bool) -> int:
+    """Copy a SQLite ledger, while it is in use."""
+    verified = backup_ledger(ledger, to)
+    found = {"backup": to, "accounts_verified": verified}
+    text = f"Copied to {to}; {len(verified)} accounts verified."
+    click.echo(json.dumps(found) if as_json else text)
+    return 0
+
+
+def create(*, ledger: str, as_json: bool) -> int:
+    """Make a ledger without accounts."""
+    new_ledger(ledger)
+    click.echo(json.dumps({"created": True}) if as_json else "Created.")
+    return 0
+
+
+# ---- what is read --------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Ledger]:
+    ledger = Ledger(url, create=False)
     try:
-        return _act(options, ledger)
+        yield ledger
     finally:
         ledger.dispose()
 
 
-def _act(options: argparse.Namespace, ledger: Ledger) -> int:
-    of_all = {
-        "list": _list_all,
-        "verify": _verify,
-        "clear-cache": _clear_cache,
-        "corpora": show_corpora,
-        "heads": _heads,
+def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
+    """Return an account in figures; per unit they bound what any unit has spent."""
+    book, plan = ledger.state(name), plan_of(ledger, name)
+    terms = book.account
+    return {
+        "account": terms.name,
+        "accounting": terms.accounting,
+        **terms.model_dump(exclude={"name", "order", "delta0_share"}),
+        "epsilon_spent": epsilon_spent(terms, plan, book.used, book.spent),
+        "queries_spent": book.used,
+        "closed": not book.is_open,
     }
-    if options.action in of_all:
-        return of_all[options.action](options, ledger)
-    if not options.account:
-        raise InvalidParameterError(
-            f"Name an account: dpicl ledger {options.action} ACCOUNT. "
-            "'dpicl ledger list' shows them."
+
+
+def _corpus(corpus: CorpusState) -> dict[str, Any]:
+    epsilon, delta = corpus.committed
+    counted = []
+    for book in corpus.counted:
+        until = corpus.counts_until(book)
+        terms = book.account.model_dump(
+            include={"period", "purpose", "epsilon", "delta"}
         )
-    of_one = {"close": _close, "export": _export, "renew": renew, "show": _show}
-    return of_one[options.action](options, ledger)
-
-
-def _list_all(options: argparse.Namespace, ledger: Ledger) -> int:
-    _list(options, [_summary(ledger, name) for name in ledger.accounts()])
-    return 0
-
-
-def _close(options: argparse.Namespace, ledger: Ledger) -> int:
-    ledger.close_account(options.account)
-    summary = _summary(ledger, options.account)
-    _print(json.dumps(summary) if options.json else "Closed.")
-    return 0
-
-
-def _export(options: argparse.Namespace, ledger: Ledger) -> int:
-    lines = _units(options, ledger) if options.units else _book(options, ledger)
-    for line in lines:
-        _print(json.dumps(line))
-    return 0
-
-
-def _show(options: argparse.Namespace, ledger: Ledger) -> int:
-    summary = _summary(ledger, options.account)
-    rows = [_charge(stored) for stored in charges(ledger, options.account)]
-    if options.json:
-        _print(json.dumps({**summary, "charges": rows}, indent=2))
-        return 0
-    _list(options, [summary])
-    table = Table("query", "charged at (UTC)", "events")
-    for charge in rows:
-        at = charge["at"].partition(".")[0].replace("T", " ")
-        events = escape(short_events(charge["events"]))
-        table.add_row(str(charge["sequence"]), at, events)
-    Console().print(table)
-    return 0
-
-
-def _verify(options: argparse.Namespace, ledger: Ledger) -> int:
-    names = [options.account] if options.account else ledger.accounts()
-    rows = [_verified(ledger, name) for name in names]
-    try:
-        # The account alone, or the books of the ledger and its corpora, too.
-        ledger.verify(options.account, heads=_kept(options.head))
-    except LedgerError as error:
-        if not any(row["damage"] == str(error) for row in rows):
-            rows.append({"account": None, "charges": None, "damage": str(error)})
-    if options.json:
-        _print(json.dumps(rows, indent=2))
-    else:
-        table = Table("account", "charges", "book")
-        for row in rows:
-            count = "" if row["charges"] is None else str(row["charges"])
-            account = "(ledger)" if row["account"] is None else row["account"]
-            table.add_row(escape(account), count, escape(row["damage"] or "whole"))
-        Console().print(table)
-    return 1 if any(row["damage"] for row in rows) else 0
+        end = None if until is None else moment(until).isoformat()
+        counted.append({"account": book.name, **terms, "counts_until": end})
+    return {
+        "corpus": corpus.terms.name,
+        **corpus.terms.model_dump(exclude={"name"}),
+        "epsilon_committed": epsilon,
+        "delta_committed": delta,
+        "accounts": counted,
+    }
 
 
 def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
@@ -133,57 +210,13 @@ def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
         return {"account": name, "charges": None, "damage": str(error)}
 
 
-def _heads(_options: argparse.Namespace, ledger: Ledger) -> int:
-    """Print the heads of all books, one a line."""
-    for head in ledger.heads():
-        _print(head.model_dump_json())
-    return 0
-
-
-def _kept(path: str | None) -> list[Head]:
-    """Return the heads in a file that `_heads` has printed."""
-    lines = read_text(path).splitlines() if path else []
-    return [Head.model_validate_json(line) for line in lines if line.strip()]
-
-
-def _clear_cache(options: argparse.Namespace, ledger: Ledger) -> int:
-    """Let no cached answer be given again; what charges have drawn stays."""
-    names = [options.account] if options.account else ledger.accounts()
-    cleared = {name: forget(ledger, name) for name in names}
-    text = f"Cleared {sum(cleared.values())} cached answers; they cost a query again."
-    _print(json.dumps(cleared) if options.json else text)
-    return 0
-
-
-def _create(options: argparse.Namespace) -> int:
-    if options.account:
-        raise InvalidParameterError(
-            "Name the ledger by --ledger URL: 'dpicl ledger create' opens no account."
-        )
-    new_ledger(options.ledger)
-    _print(json.dumps({"created": True}) if options.json else "Created.")
-    return 0
-
-
-def _backup(options: argparse.Namespace) -> int:
-    if not options.account:
-        raise InvalidParameterError("Name the copy: dpicl ledger backup TO.")
-    accounts = backup_ledger(options.ledger, options.account)
-    found = {"backup": options.account, "accounts_verified": accounts}
-    text = f"Copied to {options.account}; {len(accounts)} accounts verified."
-    _print(json.dumps(found) if options.json else text)
-    return 0
-
-
-def _book(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _book(ledger: Ledger, name: str) -> Iterator[dict[str, Any]]:
     """Yield an account's terms and plan, then its entries, oldest first."""
-    name = options.account
     book, plan = ledger.state(name), plan_of(ledger, name)
-    terms = book.account.model_dump(mode="json")
     yield {
-        "account": terms.pop("name"),
+        "account": name,
         "accounting": book.account.accounting,
-        **terms,
+        **book.account.model_dump(mode="json", exclude={"name"}),
         "plan": None if plan is None else plan.model_dump(mode="json"),
         "charges": book.used,
         "closed": not book.is_open,
@@ -192,21 +225,20 @@ def _book(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any
         yield {**entry, "book": name, "at": _time(entry["at"])}
 
 
-def _units(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _units(ledger: Ledger, name: str, id_file: str | None) -> Iterator[dict[str, Any]]:
     """Yield what each unit has spent: private, and for the operator alone."""
-    terms = ledger.state(options.account).account
+    terms = ledger.state(name).account
     if terms.scope != "unit":
         raise InvalidParameterError(
-            f"Account {terms.name!r} charges the whole corpus: it keeps no balances of "
-            "units."
+            f"Account {name!r} charges the whole corpus: it keeps no balances of units."
         )
-    balances = ledger.unit_balances(terms.name)
-    if not options.id_file:
+    balances = ledger.unit_balances(name)
+    if not id_file:
         for balance in balances:
             yield {"tag": balance.tag, "share": _share(terms, balance.spent)}
         return
-    lines = read_text(options.id_file).splitlines()
-    wanted = {line: ledger.unit_tag(terms.name, line) for line in lines if line.strip()}
+    ids = [line for line in read_text(id_file).splitlines() if line.strip()]
+    wanted = {unit: ledger.unit_tag(name, unit) for unit in ids}
     tags = set(wanted.values())
     spent = {found.tag: found.spent for found in balances if found.tag in tags}
     for unit, tag in wanted.items():
@@ -215,67 +247,59 @@ def _units(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, An
 
 
 def _share(terms: AccountTerms, spent: Cost) -> float:
-    limit = terms.limit
-    return max(
-        spent.loss / limit.loss if limit.loss else 0.0,
-        spent.failure / limit.failure if limit.failure else 0.0,
-    )
-
-
-def _charge(stored: Stored) -> dict[str, Any]:
-    return {
-        "sequence": stored.charge,
-        "at": _time(stored.at),
-        "events": as_json(stored.events),
-        "cost": stored.cost._asdict(),
-        "digest": stored.digest,
-    }
+    pairs = zip(spent, terms.limit, strict=True)
+    return max(lost / limit if limit else 0.0 for lost, limit in pairs)
 
 
 def _time(at: int) -> str:
     return moment(at).isoformat(timespec="microseconds")
 
 
-def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
-    """Return an account in figures; per unit they bound what any unit has spent."""
-    book, plan = ledger.state(name), plan_of(ledger, name)
-    terms = book.account
-    return {
-        "account": terms.name,
-        "accounting": terms.accounting,
-        "scope": terms.scope,
-        "epsilon": terms.epsilon,
-        "delta": terms.delta,
-        "epsilon_spent": epsilon_spent(terms, plan, book.used, book.spent),
-        "queries": terms.queries,
-        "queries_spent": book.used,
-        "corpus": terms.corpus,
-        "period": terms.period,
-        "purpose": terms.purpose,
-        "closed": not book.is_open,
-    }
+# ---- what is shown -------------------------------------------------------------------
 
 
-def _list(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    if options.json:
-        _print(json.dumps(rows, indent=2))
+def _show_accounts(found: list[dict[str, Any]], as_json: bool) -> None:  # noqa: FBT001 - the option
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
         return
-    table = Table("account", "accounting", "epsilon spent", "delta", "queries", "state")
-    for row in rows:
-        per_unit = row["scope"] == "unit"
-        limit = "" if row["queries"] is None else f" of {row['queries']}"
-        table.add_row(
-            escape(row["account"]),
-            row["accounting"] + (" per unit" if per_unit else ""),
-            # No unit has spent more, and most have spent less.
-            ("\N{LESS-THAN OR EQUAL TO} " if per_unit else "")
-            + f"{row['epsilon_spent']:.3f} of {row['epsilon']:g}",
-            f"{row['delta']:g}",
-            f"{row['queries_spent']}{'' if per_unit else limit}",
-            "closed" if row["closed"] else "open",
+    rows = []
+    for one in found:
+        per_unit = one["scope"] == "unit"
+        most = "" if one["queries"] is None or per_unit else f" of {one['queries']}"
+        # No unit has spent more, and most have spent less.
+        sign = "\N{LESS-THAN OR EQUAL TO} " if per_unit else ""
+        rows.append(
+            (
+                one["account"],
+                one["accounting"] + (" per unit" if per_unit else ""),
+                f"{sign}{one['epsilon_spent']:.3f} of {one['epsilon']:g}",
+                f"{one['delta']:g}",
+                f"{one['queries_spent']}{most}",
+                "closed" if one["closed"] else "open",
+            )
         )
-    Console().print(table)
+    columns = ("account", "accounting", "epsilon spent", "delta", "queries", "state")
+    click.echo(table(columns, rows))
 
 
-def _print(text: str) -> None:
-    print(text)  # noqa: T201 - the command's output
+def _show_corpora(found: list[dict[str, Any]], as_json: bool) -> None:  # noqa: FBT001 - the option
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    rows = []
+    for one in found:
+        days = one["window_days"]
+        window = _NEVER if days is None else f"within any {days} days"
+        cells: tuple[str, ...] = (
+            one["corpus"],
+            one["unit_key"] or "each record",
+            f"epsilon {one['epsilon']:g}, delta {one['delta']:g} {window}",
+            f"epsilon {one['epsilon_committed']:g}, delta {one['delta_committed']:g}",
+        )
+        for account in one["accounts"] or [{"account": "", "counts_until": ""}]:
+            until = account["counts_until"]
+            until = _NEVER if until is None else until[:16].replace("T", " ")
+            rows.append((*cells, account["account"], until))
+            cells = ("",) * len(cells)
+    columns = ("corpus", "unit", "cap", "committed", "account", "counts until (UTC)")
+    click.echo(table(columns, rows))

@@ -117,7 +117,8 @@ def load_object(name: str, kind: type[Any], example: str) -> Any:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidParameterError(f"Name it as MODULE:NAME, such as {example}.")
-    sys.path.insert(0, str(Path.cwd()))
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
         found: Any = import_module(module)
         found = reduce(getattr, attribute.split("."), found)
@@ -129,7 +130,8 @@ def load_object(name: str, kind: type[Any], example: str) -> Any:
             f"{name} can't be loaded ({why}). Import it in Python to see more."
         ) from None
     finally:
-        sys.path.pop(0)
+        with suppress(ValueError):  # The module may have changed the path, too.
+            sys.path.remove(here)
 
 
 def load_chain(name: str) -> tuple[DPChain, list[Any]]:

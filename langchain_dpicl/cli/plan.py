@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+import click
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import forecast
@@ -17,7 +15,6 @@ from langchain_dpicl.budget.forecast import (
     ANSWER_TOKENS,
     PROMPT_TOKENS,
     UNSEEN,
-    Cost,
     Forecast,
 )
 from langchain_dpicl.common import parameters
@@ -26,6 +23,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     PlanMismatchError,
 )
+from langchain_dpicl.operate.pages import Cell, table
 from langchain_dpicl.parsers import (
     KSAJointOutputParser,
     KSAPTROutputParser,
@@ -70,69 +68,85 @@ METHODS = {
 }
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the table, or JSON."""
-    _check(options)
-    found = {name: _forecast(name, options) for name in METHODS}
-    if options.json:
-        shown: dict[str, Any] = {}
-        for name, item in found.items():
-            if isinstance(item, DPError):
-                shown[name] = {"error": str(item)}
-                continue
-            shown[name] = asdict(item) | {"advice": item.advice(), "unseen": UNSEEN}
-            if (cost := _cost(item, options)) is not None:
-                shown[name]["cost"] = cost._asdict()
-        print(json.dumps(shown, indent=2))  # noqa: T201 - the command's output
+NOTES = """\
+z: noise multiplier. epsilon: of one query's exponential mechanism. noise: standard
+deviation on a count of groups. lead: by how many groups the answer must be ahead of the
+next one to come out in 95 % of cases; for KSA-threshold how many groups must use a
+word, whatever else they say. With less, KSA-joint and voting over labels that you give
+may choose another one; the others give the public answer. KSA-threshold counts only an
+answer's first words. calls: model calls of a query that is released; ESA asks for its
+candidates besides, and a chain's first question, or a vote without an answer, is asked
+alone."""
+
+
+def plan(*, as_json: bool, **given: Any) -> int:
+    """Print what a budget buys with each method."""
+    sizes, terms = _checked(given)
+    found = {name: _forecast(method, **terms) for name, method in METHODS.items()}
+    if as_json:
+        rows = {name: _row(one, sizes) for name, one in found.items()}
+        click.echo(json.dumps(rows, indent=2))
         return 0
-    _print(options, found)
+    rate = terms["rate"]
+    click.echo(
+        f"epsilon {terms['epsilon']:g}, delta {terms['delta']:g} for "
+        f"{terms['queries']} queries over {terms['groups']} groups"
+        + (f" (sampled at {rate:g})" if rate < 1 else "")
+        + "\n"
+    )
+    lines: list[Sequence[Cell]] = []
+    failed = []
+    for name, one in found.items():
+        if isinstance(one, DPError):
+            failed.append(f"{name}: {one}")
+            continue
+        numbers = (one.noise_multiplier, one.epsilon, one.noise)
+        figures = ("" if value is None else f"{value:.3g}" for value in numbers)
+        lead = f"{one.required_lead:.1f}{'' if one.is_possible else ' (too many)'}"
+        lines.append((name, *figures, lead, one.calls_per_query))
+    click.echo(table(("method", "z", "epsilon", "noise", "lead", "calls"), lines))
+    plans = {n: one for n, one in found.items() if isinstance(one, Forecast)}
+    if impossible := [n for n, one in plans.items() if not one.is_possible]:
+        failed.append(
+            f"Not even a unanimous answer of {terms['groups']} groups stands out with "
+            f"{', '.join(impossible)}. Use more groups (more people), fewer queries, "
+            "or a larger epsilon."
+        )
+    most = max(plans.values(), key=lambda one: one.calls_per_query)
+    for text in (*failed, NOTES, UNSEEN, *_priced(most, sizes)):
+        click.echo("\n" + text)
     return 0
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Refuse numbers that are wrong for every method."""
-    parameters.epsilon(options.epsilon)
-    parameters.delta(options.delta)
-    parameters.count(options.queries, "queries")
-    parameters.count(options.groups, "groups")
-    parameters.count(options.choices, "choices", minimum=2)
-    parameters.sampling_rate(options.sampling_rate)
-    sizes = (options.records_per_group, options.tokens_per_record)
-    prices = (options.price_in, options.price_out)
-    if None in sizes and {*sizes, *prices} != {None}:
+def _checked(given: dict[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return what calls cost, if it is asked, and the terms; refuse wrong numbers."""
+    parameters.epsilon(given["epsilon"])
+    parameters.delta(given["delta"])
+    parameters.count(given["choices"], "choices", minimum=2)
+    for name in ("queries", "groups"):
+        parameters.count(given[name], name)
+    rate = parameters.sampling_rate(given.pop("sampling_rate"))
+    names = ("records_per_group", "tokens_per_record", "price_in", "price_out")
+    sizes = {name: given.pop(name) for name in names}
+    asked = {value for value in sizes.values() if value is not None}
+    if asked and None in (sizes["records_per_group"], sizes["tokens_per_record"]):
         raise InvalidParameterError(
             "What the calls cost follows from both --records-per-group and "
             "--tokens-per-record."
         )
-    if prices.count(None) == 1:
+    if (sizes["price_in"] is None) != (sizes["price_out"] is None):
         raise InvalidParameterError("Give both --price-in and --price-out, or none.")
+    return sizes if asked else None, {**given, "rate": rate}
 
 
-def _cost(item: Forecast, options: argparse.Namespace) -> Cost | None:
-    if options.records_per_group is None:
-        return None
-    return item.cost(
-        records_per_group=options.records_per_group,
-        tokens_per_record=options.tokens_per_record,
-        price_in=options.price_in,
-        price_out=options.price_out,
-    )
-
-
-def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
-    method = METHODS[name]
-    rate = options.sampling_rate
+def _forecast(method: Method, *, rate: float, **terms: Any) -> Forecast | DPError:
     try:
         return forecast(
             method.charge(rate),
-            epsilon=options.epsilon,
-            delta=options.delta,
-            queries=options.queries,
-            groups=options.groups,
             public_calls=method.public_calls,
-            choices=options.choices,
             items_per_answer=method.items_per_answer,
             drafted=method.drafted,
+            **terms,
         )
     except (PlanMismatchError, InvalidParameterError) as error:
         if rate == 1:
@@ -140,77 +154,26 @@ def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
         return error
 
 
-def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) -> None:
-    console = Console()
-    rate = options.sampling_rate
-    console.print(
-        f"epsilon {options.epsilon:g}, delta {options.delta:g} for "
-        f"{options.queries} queries over {options.groups} groups"
-        + (f" (sampled at {rate:g})" if rate < 1 else "")
-    )
-    table = Table("method")
-    for heading in ("z", "epsilon", "noise", "lead", "calls"):
-        table.add_column(heading, justify="right")
-    for name, item in found.items():
-        if isinstance(item, DPError):
-            table.add_row(name, f"[dim]{item}[/]")
-            continue
-        lead = f"{item.required_lead:.1f}"
-        table.add_row(
-            name,
-            _figure(item.noise_multiplier),
-            _figure(item.epsilon),
-            _figure(item.noise),
-            lead if item.is_possible else f"[red]{lead}[/]",
-            str(item.calls_per_query),
-        )
-    console.print(table)
-    impossible = [
-        name
-        for name, item in found.items()
-        if isinstance(item, Forecast) and not item.is_possible
-    ]
-    if impossible:
-        console.print(
-            f"[bold red]Not even a unanimous answer of {options.groups} groups stands "
-            f"out with {', '.join(impossible)}.[/] Use more groups (more people), "
-            "fewer queries, or a larger epsilon."
-        )
-    console.print(
-        "z: noise multiplier. epsilon: of one query's exponential mechanism. noise: "
-        "standard deviation on a count of groups. lead: by how many groups the answer "
-        "must be ahead of the next one to come out in 95 % of cases; for KSA-threshold "
-        "how many groups must use a word, whatever else they say. With less, KSA-joint "
-        "and voting over labels that you give may choose another one; the others give "
-        "the public answer. KSA-threshold counts only an answer's first words. calls: "
-        "model calls of a query that is released; ESA asks for its candidates besides, "
-        "and a chain's first question, or a vote without an answer, is asked alone."
-    )
-    console.print(UNSEEN)
-    _print_cost(console, options, found)
+def _row(one: Forecast | DPError, sizes: dict[str, Any] | None) -> dict[str, Any]:
+    if isinstance(one, DPError):
+        return {"error": str(one)}
+    cost = {} if sizes is None else {"cost": one.cost(**sizes)._asdict()}
+    return {**asdict(one), "advice": one.advice(), "unseen": UNSEEN, **cost}
 
 
-def _print_cost(
-    console: Console, options: argparse.Namespace, found: dict[str, Forecast | DPError]
-) -> None:
-    """Print what the method with the most model calls takes."""
-    plans = [item for item in found.values() if isinstance(item, Forecast)]
-    most = max(plans, key=lambda item: item.calls_per_query)
-    cost = _cost(most, options)
-    if cost is None:
-        return
-    n = options.queries
+def _priced(most: Forecast, sizes: dict[str, Any] | None) -> list[str]:
+    """Return what the method with the most model calls takes, in words."""
+    if sizes is None:
+        return []
+    cost, n = most.cost(**sizes), most.queries
     price = "" if cost.price is None else f", for {n * cost.price:,.2f}"
-    console.print(
+    text = (
         f"All {n} queries make {n * most.calls_per_query:,} calls at most. They send "
         f"{n * cost.input_tokens:,} tokens, and {n * cost.output_tokens:,} come "
         f"back{price}. Assumed: every group has "
-        f"{options.records_per_group} records of {options.tokens_per_record} tokens, "
+        f"{sizes['records_per_group']} records of {sizes['tokens_per_record']} tokens, "
         f"every call {PROMPT_TOKENS} tokens of question and instructions and "
         f"{ANSWER_TOKENS} of answer. A model that reasons writes many more, and "
         "embeddings come besides."
     )
-
-
-def _figure(value: Any) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return [text]

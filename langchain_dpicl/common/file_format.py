@@ -90,45 +90,6 @@ SCHEMA = Kind(
     signed=False,
     optional=frozenset({"template"}),
 )
-AUDIT = Kind(
-    "audit",
-    "audit that can be trusted",
-    "AuditReport.load",
-    {
-        "kind_of_audit": str,
-        "title": str,
-        "summary": str,
-        "is_sound": bool,
-        "claimed": dict,
-        "measured": dict,
-        "columns": list,
-        "rows": list,
-        "notes": list,
-        "parameters": dict,
-        "versions": dict,
-        "created": str,
-    },
-    1 << 26,
-    "Load a good copy, or run the audit again.",
-    error=InvalidParameterError,
-)
-ERASURE = Kind(
-    "erasure_certificate",
-    "erasure certificate that can be trusted",
-    "ErasureCertificate.load",
-    {
-        "fingerprint": str,
-        "erased_at": str,
-        "index": dict,
-        "accounts": list,
-        "corpus": dict,
-        "cached_answers_cleared": int,
-        "not_undone": list,
-    },
-    1 << 24,
-    "Load a good copy, or run the erasure again: it writes a new one.",
-    format=f"{FORMAT}/erasure-certificate",
-)
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -254,7 +215,7 @@ def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
         return f"{reason} {VERSION}", "Upgrade langchain-dpicl."
     if found == kind.name:
         return None
-    for other in (EXAMPLES, CORPUS, SCHEMA, AUDIT):
+    for other in (EXAMPLES, CORPUS, SCHEMA):
         if found == other.name:
             return f"it is of kind {found!r}", f"{other.reader} reads it."
     return f'it has no "kind": "{kind.name}"', kind.way_out

@@ -1,13 +1,17 @@
-"""Progress bars on standard error, for people at a terminal."""
+"""Progress on standard error, for people at a terminal."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 Advance = Callable[[int], None]  # Says how many more are done.
+
+_WIDTH = 24
+_PAUSE = 0.1  # Seconds between two drawings.
 
 
 @contextmanager
@@ -22,7 +26,8 @@ def progress_bar(
     """Show a bar while the block runs; yield what moves it on.
 
     A total of None is not known; `done` is done already; `speed` is the unit, such as
-    "tokens/s", in which to show how fast it goes.
+    "tokens/s", in which to show how fast it goes. Where standard error is no terminal
+    only the last state is written.
 
     Example:
         >>> with progress_bar("Counting", 3, shown=False) as advance:
@@ -31,75 +36,55 @@ def progress_bar(
     if not shown:
         yield no_progress
         return
-    bars = _new_bars(transient=False, speed=speed, done=done, is_open=total is None)
-    task: Any = None
-    # What goes wrong on the screen must not fail work that is paid for.
-    with suppress(Exception):
-        bars.start()
-    with suppress(Exception):
-        task = bars.add_task(title, total=total, completed=done)
-
-    def advance(count: int) -> None:
-        with suppress(Exception):
-            bars.advance(task, count)
-
+    bar = _Bar(title, total, done, speed)
     try:
-        yield advance
-        with suppress(Exception):
-            # What turned out not to be needed counts as done, and not as quick work.
-            bars.update(task, total=bars.tasks[0].completed)
+        yield bar.advance
+        # What turned out not to be needed counts as done, and not as quick work.
+        bar.total = None if total is None else bar.done
     finally:
-        with suppress(Exception):
-            bars.stop()
+        bar.draw("\n")
 
 
 def no_progress(_count: int) -> None:
     """Move no bar."""
 
 
-def _new_bars(
-    *,
-    transient: bool,
-    speed: str | None = None,
-    done: int = 0,
-    is_open: bool = False,
-) -> Any:
-    from rich.console import Console
-    from rich.progress import (
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        SpinnerColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.text import Text
+class _Bar:
+    """A line that is written over; threads may move it."""
 
-    class Screen(Console):
-        """A screen that is gone is no reason to end the program."""
+    def __init__(
+        self, title: str, total: int | None, done: int, speed: str | None
+    ) -> None:
+        self.title, self.total, self.speed = title, total, speed
+        self.done = self._before = done
+        self._start = self._drawn = time.monotonic()
+        self._lock = threading.Lock()
 
-        def on_broken_pipe(self) -> None:
-            pass
+    def advance(self, count: int) -> None:
+        with self._lock:
+            self.done += count
+            is_due = time.monotonic() - self._drawn > _PAUSE
+        if is_due and is_watched():
+            self.draw("")
 
-    class Speed(ProgressColumn):
-        """How many were done in a second."""
-
-        def render(self, task: Task) -> Text:
-            taken = task.finished_time or task.elapsed
-            rate = (task.completed - done) / taken if taken else 0.0
-            return Text(f"{rate:,.1f} {speed}")
-
-    columns: list[str | ProgressColumn]
-    if is_open:
-        # Without a total there is no share, and no time left.
-        words = TextColumn("{task.description} {task.completed:,.0f}")
-        columns = [SpinnerColumn(), words, TimeElapsedColumn()]
-    else:
-        columns = [*Progress.get_default_columns(), MofNCompleteColumn()]
-    if speed is not None:
-        columns.append(Speed())
-    return Progress(*columns, console=Screen(stderr=True), transient=transient)
+    def draw(self, end: str) -> None:
+        # What goes wrong on the screen must not fail work that is paid for.
+        with suppress(Exception), self._lock:
+            self._drawn = time.monotonic()
+            taken = self._drawn - self._start
+            words = [self.title]
+            if self.total is None:
+                words.append(f"{self.done:,}")
+            else:
+                share = self.done / self.total if self.total else 1.0
+                filled = "#" * round(_WIDTH * share)
+                words.append(f"[{filled:<{_WIDTH}}] {self.done:,}/{self.total:,}")
+            words.append(f"{taken:.0f} s")
+            if self.speed is not None:
+                rate = (self.done - self._before) / taken if taken else 0.0
+                words.append(f"{rate:,.1f} {self.speed}")
+            sys.stderr.write("\r" + " ".join(words) + end)
+            sys.stderr.flush()
 
 
 def is_watched() -> bool:

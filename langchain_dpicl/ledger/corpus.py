@@ -189,7 +189,7 @@ class CorpusState:
             f"Account {terms.name!r} (epsilon {terms.epsilon:g}, delta "
             f"{terms.delta:g}) has no room: corpus {cap.name!r} has a cap of "
             f"{cap.promise}, and {len(counted)} accounts have committed {taken} of it. "
-            "'dpicl ledger corpora' shows which, and until when each of them counts."
+            "'dpicl ledger list --corpora' shows which, and until when each counts."
         )
 
     def _counts(self, book: Book) -> bool:

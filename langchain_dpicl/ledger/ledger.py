@@ -436,8 +436,8 @@ class Ledger:
             if corpus is None or corpus.name != terms.corpus:
                 raise LedgerError(
                     f"The ledger holds no corpus {terms.corpus!r}. Is the name right "
-                    "('dpicl ledger corpora' shows them)? corpus=CorpusTerms(...) "
-                    "creates one with its cap."
+                    "('dpicl ledger list --corpora' shows them)? "
+                    "corpus=CorpusTerms(...) creates one with its cap."
                 )
             values = {"name": corpus.name, "terms": canonical(corpus)}
             at = transaction.now()

@@ -1,4 +1,4 @@
-"""Erasing one person from a saved index and from tables, with a certificate.
+"""Erasing one person from a saved index and from other stores, with a certificate.
 
 What is stored of a person, and what becomes of it:
 
@@ -6,10 +6,13 @@ What is stored of a person, and what becomes of it:
 |---|---|---|
 | saved index | documents, vectors | a new revision without them; old files deleted |
 | workers that follow it | the same, in memory | the new revision at the next question |
-| tables of `PostgresGroups` | the same, in rows | deleted; backups keep them |
+| `stores`, such as `PostgresGroups` | records | deleted; backups keep them |
 | ledger, per-unit accounts | a balance, keyed tag | stays: a budget is given once |
 | ledger, stored steps | answers, tokens, tables | stay: noise is drawn once |
-| sources, stores, backups, private readings | records | for the operator to delete |
+| sources, backups, private readings | records | for the operator to delete |
+
+"Erased" is said of a store that was searched after the erasure and has no record of the
+person. What can't be searched is "not supported", what nobody named is "unknown".
 
 Privacy:
     Nothing is released and nothing is charged. Answers that were released, cached ones
@@ -27,13 +30,16 @@ Privacy:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from langchain_dpicl.budget import forget
 from langchain_dpicl.common import file_format
@@ -44,47 +50,77 @@ from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import saved
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.ledger import Ledger, open_ledger
-
-if TYPE_CHECKING:
-    from langchain_dpicl.groups.postgres import PostgresGroups
+from langchain_dpicl.public import Public
 
 _PERSON = b"dpicl.erased"
 _NUMBERS = ("documents_erased", "revision_before", "revision_after")
-NOT_UNDONE = """\
-Answers, examples and tables that were released before: epsilon and delta of \
-the accounts bound what they say of anybody.
-Questions that were on their way when the index was saved: its former revision may \
-have answered them.
-Processes that loaded the index without follow=True, until they load it again.
-A vector store that the index was read out of: read again, it brings the person back.
-The operator's own sources, backups and files of private readings.
-What a model's provider keeps of the calls that it was sent.
-"""
 
 
-@dataclass(frozen=True, repr=False)
-class ErasureCertificate:
-    """What was erased, and what stays. It holds no id, and nobody's balance.
+class StoreErasure(Public):
+    """What became of a person's records in one store."""
 
-    Attributes:
-        fingerprint: The person, as a hash under a secret key of the index.
-        erased_at: When the index without the person was saved, in UTC.
-        index: The directory, its revisions before and after, and the number of
-            documents that were erased; and how many tables hold the person no more.
-        accounts: Each account's name, scope, cap (epsilon, delta, queries), number of
-            releases so far, and if it is closed.
-        corpus: The cap on all accounts of the corpus, if one was named.
-        cached_answers_cleared: How many cached answers are not given again.
-        not_undone: What the erasure does not undo.
-    """
+    store: str
+    """Which store."""
+
+    state: Literal["erased", "not supported", "unknown"]
+    """`erased`: a search after the erasure found no record of the person."""
+
+    note: str
+    """What was done, or is left to do."""
+
+
+UNKNOWN = tuple(
+    StoreErasure(store=store, state="unknown", note=note)
+    for store, note in (
+        (
+            "a vector store that the index was read out of",
+            "Read again, it brings the person back: delete the records there.",
+        ),
+        (
+            "sources, backups, files of private readings",
+            "They are the operator's to delete.",
+        ),
+        ("the model's provider", "It may keep what it was sent."),
+        (
+            "processes that loaded the index without follow=True",
+            "They hold the records until they load it again.",
+        ),
+    )
+)
+NOT_UNDONE = (
+    "Answers and tables that were released: the accounts bound what they say.",
+    "Questions on their way: the former revision may have answered them.",
+)
+
+
+class ErasureCertificate(Public):
+    """What was erased, and what stays. It holds no id, and nobody's balance."""
 
     fingerprint: str
+    """The person, as a hash under a secret key of the index."""
+
     erased_at: str
+    """When the index without the person was saved, in UTC."""
+
     index: dict[str, Any]
-    accounts: list[dict[str, Any]]
+    """The directory, its revisions before and after, and the number of documents that
+    were erased."""
+
+    stores: Annotated[tuple[StoreErasure, ...], Field(strict=False)]
+    """Each store, with what became of the person's records in it."""
+
+    accounts: Annotated[tuple[dict[str, Any], ...], Field(strict=False)]
+    """Each account's name, scope, cap (epsilon, delta, queries), number of releases so
+    far, and if it is closed."""
+
     corpus: dict[str, Any]
+    """The cap on all accounts of the corpus, if one was named."""
+
     cached_answers_cleared: int
-    not_undone: list[str]
+    """How many cached answers are not given again."""
+
+    not_undone: Annotated[tuple[str, ...], Field(strict=False)] = NOT_UNDONE
+    """What the erasure does not undo."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ErasureCertificate:
@@ -93,7 +129,7 @@ class ErasureCertificate:
         Raises:
             InvalidParameterError: If there is none, or it is damaged or was edited.
         """
-        return cls(**file_format.read(path, file_format.ERASURE))
+        return cls.model_validate_json(json.dumps(file_format.read(path, FILE)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the certificate to a file, which holds nothing else.
@@ -101,7 +137,7 @@ class ErasureCertificate:
         Raises:
             InvalidParameterError: If something else is there, or it can't be written.
         """
-        file_format.write(path, asdict(self), file_format.ERASURE, overwrite=False)
+        file_format.write(path, self.model_dump(mode="json"), FILE, overwrite=False)
 
     def is_of(self, unit_id: str | int, index: str | os.PathLike[str]) -> bool:
         """Return whether the certificate is of a person, given the index: a recheck.
@@ -114,12 +150,23 @@ class ErasureCertificate:
         return unit is not None and _fingerprint(key, unit) == self.fingerprint
 
 
+FILE = file_format.Kind(
+    "erasure_certificate",
+    "erasure certificate that can be trusted",
+    "ErasureCertificate.load",
+    dict.fromkeys(ErasureCertificate.model_fields, object),
+    1 << 24,
+    "Load a good copy, or run the erasure again: it writes a new one.",
+    format=f"{file_format.FORMAT}/erasure-certificate",
+)
+
+
 @hiding
 def erase(  # noqa: PLR0913  # what is erased where
     unit_id: str | int,
     *,
     index: str | os.PathLike[str],
-    tables: Sequence[PostgresGroups] = (),
+    stores: Sequence[Any] = (),
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] = (),
     corpus: str | None = None,
@@ -135,9 +182,10 @@ def erase(  # noqa: PLR0913  # what is erased where
     Args:
         unit_id: The person's id, as in the records.
         index: The directory that `RetrievedGroups.save` wrote.
-        tables: Groups that are searched inside PostgreSQL: the person's records are
-            deleted in their tables, too. Where there is no index, use their
-            `delete_unit`.
+        stores: What else holds records of the person: groups that are searched inside
+            PostgreSQL, or anything else with their `delete_unit`, which deletes the
+            records of an id and raises `UnitError` where there are none. Another
+            store is listed as not supported. Without an index, use `delete_unit`.
         ledger: The ledger of the accounts that were asked about these records.
         accounts: The accounts' names.
         corpus: All accounts of a corpus, too.
@@ -157,7 +205,7 @@ def erase(  # noqa: PLR0913  # what is erased where
             one.
         LedgerError: If the ledger can't be used or has no such account or corpus. The
             index was not changed.
-        GroupCallError: If a table can't be reached. The index has changed: run it
+        GroupCallError: If a store can't be reached. The index has changed: run it
             again.
 
     Example:
@@ -185,9 +233,9 @@ def erase(  # noqa: PLR0913  # what is erased where
         # Before anything is changed: a name may be mistyped.
         names, cap = _named(book, accounts, corpus)
         done = _erased(unit_id, index, before, progress=progress)
-        for table in tables:
-            with suppress(UnitError):  # Nobody by that id is there, or no more.
-                table.delete_unit(unit_id)
+        note = "Loaded again from its files, and searched: no record has the id."
+        of_index = StoreErasure(store=str(Path(index)), state="erased", note=note)
+        others = [_erased_from(store, unit_id) for store in stores]
         cleared = 0
         if clear_cache and book is not None:
             cleared = sum(forget(book, name) for name in names)
@@ -196,15 +244,11 @@ def erase(  # noqa: PLR0913  # what is erased where
         made = ErasureCertificate(
             fingerprint=done["fingerprint"],
             erased_at=done["erased_at"],
-            index={
-                "path": str(Path(index)),
-                **{one: done[one] for one in _NUMBERS},
-                "tables": len(tables),
-            },
-            accounts=[] if book is None else [_account(book, one) for one in names],
+            index={"path": str(Path(index)), **{one: done[one] for one in _NUMBERS}},
+            stores=(of_index, *others, *UNKNOWN),
+            accounts=tuple(_account(book, one) for one in names if book is not None),
             corpus=cap,
             cached_answers_cleared=cleared,
-            not_undone=NOT_UNDONE.splitlines(),
         )
     if certificate is not None:
         made.save(certificate)
@@ -253,13 +297,37 @@ def _erased(
                 base,
                 advance,
             )
+            records = saved.load(directory)[1]
         else:
             # What a crash has left of a former revision.
             saved.sweep(directory)
+        is_left = bool(records.rows_of(unit).lines)
+    if is_left:
+        raise InvalidParameterError(
+            "The index still has records of the person: somebody else writes into its "
+            "directory. Run the erasure again."
+        )
     known = [one for one in secrets.erasures if one.get("fingerprint") == fingerprint]
     if not known:
         refuse_unknown_unit(terms.unit_key)
     return known[-1]
+
+
+def _erased_from(store: Any, unit_id: str | int) -> StoreErasure:
+    """Erase a person from a store that can, and search it again."""
+    name = type(store).__name__
+    if not callable(getattr(store, "delete_unit", None)):
+        note = "It has no delete_unit: delete the person's records by its own means."
+        return StoreErasure(store=name, state="not supported", note=note)
+    with suppress(UnitError):  # Nobody by that id is there, or no more.
+        store.delete_unit(unit_id)
+    try:
+        store.delete_unit(unit_id)
+    except UnitError:
+        note = "Searched after the deletion: no record has the id."
+        return StoreErasure(store=name, state="erased", note=note)
+    note = "Records came back while they were deleted: run the erasure again."
+    return StoreErasure(store=name, state="unknown", note=note)
 
 
 def _fingerprint(key: str, unit_id: str) -> str:

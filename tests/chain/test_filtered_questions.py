@@ -19,9 +19,9 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.audit import snapshot
 from langchain_dpicl.budget import charges
 from langchain_dpicl.mechanisms.random import SeededRandom, use
+from langchain_dpicl.operate.audit import snapshot
 
 SAID = {"1": "Lisinopril gave a dry cough.", "2": "Lisinopril gave a skin rash."}
 NOTES = [
@@ -217,7 +217,7 @@ def test_audits_measure_a_filtered_chain() -> None:
     chain = make(only, filter_keys=())
     report = snapshot(chain, made_up, [QUESTION], progress=False)
     assert report.is_sound
-    reached = {row[0]: row[1] for row in report.rows}
+    reached = {one.person: one.reached for one in report.people}
     assert reached == {"new-1": reached["new-1"], "new-2": 0}
     with pytest.raises(InvalidParameterError, match=r"groups\.where"):
         snapshot(make(), made_up, [asking("1")], progress=False)

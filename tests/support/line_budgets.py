@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from langchain_dpicl.report.proven import HEADINGS
+from langchain_dpicl.operate.proofs import HEADINGS
 
 ROOT = Path(__file__).parents[2]
 TEXT = {

@@ -107,8 +107,8 @@ def test_a_release_loads_no_archived_package() -> None:
 
 
 def test_a_report_loads_neither_parsers_nor_models() -> None:
-    loaded = modules_after("import langchain_dpicl.cli.report")
-    assert "langchain_dpicl.report.account" in loaded
+    loaded = modules_after("import langchain_dpicl.operate.report")
+    assert "langchain_dpicl.operate.report" in loaded
     other = {f"langchain_dpicl.{name}" for name in ("parsers", "released", "sealed")}
     assert not loaded & {*other, "langchain_openai", "faiss", "scipy", "dp_accounting"}
 

@@ -60,7 +60,7 @@ def check_whole(found: set[str]) -> None:
     """Every file of the source is there, with its types and its data."""
     assert files(SOURCE) <= found
     assert "py.typed" in found
-    assert {".py", ".typed", ".yaml", ".json", ".html"} <= {
+    assert {".py", ".typed", ".csv", ".json", ".html"} <= {
         Path(name).suffix for name in found
     }
 
@@ -90,7 +90,7 @@ def test_the_wheel_holds_the_whole_package_and_no_test(wheel: Path) -> None:
 
 
 @pytest.mark.promise("wheel-complete", twin=True)
-@pytest.mark.parametrize("suffix", [".yaml", ".typed", ".html"])
+@pytest.mark.parametrize("suffix", [".csv", ".typed", ".html"])
 def test_twin_a_wheel_without_its_data_is_noticed(wheel: Path, suffix: str) -> None:
     found = files(wheel / SOURCE.name)
     with pytest.raises(AssertionError):

@@ -12,10 +12,10 @@ import pytest
 from langchain_core.documents import Document
 from support.table_parts import account
 
-from langchain_dpicl import report
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.operate import verify
 from langchain_dpicl.released import ReleasedCorpus, ReleasedExamples
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.gdp import facts
@@ -212,7 +212,7 @@ def test_the_ledger_confirms_the_documents(saved: tuple[Any, dict[str, Any]]) ->
     ledger, content = saved
     # What people are called is the operator's word, and in no ledger.
     assert corpus_of(content).verify(ledger) == ("wording",)
-    found = report.verify(content, ledger)
+    found = verify(content, ledger)
     assert (found.is_confirmed, found.not_compared) == (True, ("wording",))
     assert "documents" in corpus_of(content).verify()
 
@@ -247,7 +247,7 @@ def test_a_forged_fact_is_found(saved: tuple[Any, dict[str, Any]], name: str) ->
     assert content != saved[1]
     with pytest.raises(InvalidParameterError, match="stored"):
         corpus_of(content).verify(ledger)
-    found = report.verify(content, ledger)
+    found = verify(content, ledger)
     assert "is not what the ledger stored" in found.summary
 
 

@@ -22,7 +22,7 @@ from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import CorpusTerms
 from langchain_dpicl.mechanisms import responses
-from langchain_dpicl.report import of, verify
+from langchain_dpicl.operate import account_report, verify
 from langchain_dpicl.tabular import GDPTable, LDPClient, LDPTable
 from langchain_dpicl.tabular.ldp.terms import LDPTerms
 from langchain_dpicl.tabular.rows import UnitRows
@@ -251,7 +251,7 @@ def test_the_report_of_an_account_claims_no_more() -> None:
         other = "replace" if record["relation"] == "add_remove" else "add_remove"
         false = {**record, "relation": other}
         assert not verify(false, made._budget.ledger).is_confirmed
-    page, other = (of(b.ledger, "default").to_html() for b in (told, kept))
+    page, other = (account_report(b.ledger, "default").to_html() for b in (told, kept))
     assert "is public and not protected" in page
     assert "A unit is added or" not in page
     assert "is public and not protected" not in other

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import stat
 from collections import Counter
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from support.audit_chains import (
     majority,
     people,
 )
-from support.exact_laws import Law, delta, product
 from support.fakes import ScriptedModel
 from support.groups_fakes import SALT
 
@@ -34,10 +34,7 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import Failure, Gaussian, compose
-from langchain_dpicl.audit import AuditReport, snapshot
-from langchain_dpicl.audit.losses import gaussian_loss
-from langchain_dpicl.audit.snapshots import Found
+from langchain_dpicl.accounting import Gaussian, compose
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -45,7 +42,8 @@ from langchain_dpicl.errors import (
     UnitError,
 )
 from langchain_dpicl.groups import shard_of
-from langchain_dpicl.mechanisms import keyword_ptr, voting
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.operate.audit import AuditReport, snapshot
 
 DELTA = 1e-6
 NEW = Document("Lisinopril gave a rash, a rash, a rash.", metadata={"patient": "new"})
@@ -67,7 +65,7 @@ def audit(chain: DPChain, canaries: Any = (*UNITS, NEW), **more: Any) -> AuditRe
 
 
 def epsilons(report: AuditReport) -> dict[str, float]:
-    return {str(row[0]): float(row[3] or 0) for row in report.rows}
+    return {one.person: one.epsilon or 0.0 for one in report.people}
 
 
 def worlds(
@@ -105,67 +103,7 @@ def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
         assert measured[name] == pytest.approx(expected, rel=1e-3), name
     assert report.is_sound
     assert max(measured.values()) > 0.5
-    assert report.claimed["epsilon"] == pytest.approx(gaussian(2.0, count=2), rel=1e-6)
-
-
-def exact_epsilon(laws: list[tuple[Law, Law]]) -> float:
-    """Return the epsilon of several finite releases by bisection, in 60 digits."""
-    without = product(*(law for law, _ in laws))
-    within = product(*(law for _, law in laws))
-    low, high = 0.0, 60.0
-    if delta(without, within, low) <= DELTA:
-        return 0.0
-    while high - low > 1e-7:
-        middle = (low + high) / 2
-        if delta(without, within, middle) > DELTA:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def top(counts: Mapping[str, int], rate: Any) -> Law:
-    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    gap = ranked[0][1] - (ranked[1][1] if len(ranked) > 1 else 0)
-    passes = rate(gap)
-    return {ranked[0][0]: passes, None: 1 - passes}
-
-
-def test_a_set_loses_what_its_test_loses() -> None:
-    test = Gaussian(noise_multiplier=0.4), Failure(delta0=1e-8)
-    parser = KSAPTROutputParser(k=1, noise_multiplier=0.4, delta0=1e-8)
-    groups = groups_of(people(40), n_groups=20)
-    measured = epsilons(audit(chain_of(parser, groups, epsilon=60)))
-    for name, canary in EVERYBODY:
-        laws: Any = [
-            tuple(
-                top(
-                    Counter(answers),
-                    lambda gap: keyword_ptr.pass_rate(gap, test, "replace"),
-                )
-                for answers in worlds(canary, question, count=40, n_groups=20)
-            )
-            for question in QUESTIONS
-        ]
-        expected = exact_epsilon(laws)
-        assert measured[name] == pytest.approx(expected, abs=2e-3), name
-    assert max(measured.values()) > 0.1
-
-
-def test_words_with_noisy_counts_lose_what_the_counts_lose() -> None:
-    noise: Any = {"noise_multiplier": 0.6, "delta0": 1e-7}
-    parser = KSAThresholdOutputParser(**noise)
-    measured = epsilons(audit(chain_of(parser, epsilon=60)))
-    for name, canary in EVERYBODY:
-        square = 0
-        for question in QUESTIONS:
-            without, own = (Counter(answers) for answers in worlds(canary, question))
-            assert without.keys() == own.keys()
-            square += sum((without[word] - own[word]) ** 2 for word in own)
-        # Under REPLACE one word of a slot has a sensitivity of sqrt(2).
-        expected = gaussian(0.6 * math.sqrt(2 / square)) if square else 0.0
-        assert measured[name] == pytest.approx(expected, abs=2e-3), name
-    assert max(measured.values()) > 0.1
+    assert report.claimed == pytest.approx(gaussian(2.0, count=2), rel=1e-6)
 
 
 # -- every part of a sound chain is sound ----------------------------------------------
@@ -184,9 +122,10 @@ PARSERS: dict[str, Any] = {
 def test_a_sound_chain_is_found_sound(name: str) -> None:
     report = audit(chain_of(PARSERS[name]))
     assert report.is_sound, report
-    assert 0 <= report.measured["epsilon"] <= report.claimed["epsilon"] * 1.001
-    assert report.claimed["epsilon"] <= 8
-    assert any("not computed" in note for note in report.notes) == (name == "joint")
+    assert 0 <= report.measured <= report.claimed * 1.001
+    assert report.claimed <= 8
+    assert report.is_exact == (name in ("vote", "esa"))
+    assert ("not computed" in str(report)) != report.is_exact
 
 
 @pytest.mark.parametrize("name", ["vote", "ptr", "threshold"])
@@ -225,7 +164,7 @@ def test_in_a_per_unit_account_a_person_pays_no_more_than_a_balance() -> None:
     groups, model = halves(), ScriptedModel(reply=finds_a_rash)
     report = audit(chain_of(vote(), groups, model, budget=budget), ["p0"], repeats=3)
     assert report.is_sound
-    assert report.claimed["epsilon"] == 2
+    assert report.claimed == 2
     assert max(epsilons(report).values()) == pytest.approx(2, rel=1e-2)
     # The account itself is as it was.
     assert budget.spent().epsilon == 0
@@ -260,11 +199,11 @@ def test_a_person_in_several_slots_is_the_finding(kind: type[RetrievedGroups]) -
     report = audit(chain_of(vote(), groups_of(people(), kind)))
     assert not report.is_sound
     assert "people are in several slots" in report.summary
-    name, _, _, epsilon, finding = report.rows[0]
-    assert epsilon is None
-    assert name in {*UNITS, "new"}
-    assert "slots differ" in str(finding)
-    assert any(question in str(finding) for question in QUESTIONS)
+    worst = report.people[0]
+    assert worst.epsilon is None
+    assert worst.person in {*UNITS, "new"}
+    assert "slots differ" in str(worst.finding)
+    assert any(question in str(worst.finding) for question in QUESTIONS)
 
 
 def test_a_slot_that_counts_twice_exceeds_the_claim() -> None:
@@ -275,17 +214,7 @@ def test_a_slot_that_counts_twice_exceeds_the_claim() -> None:
     assert audit(chain_of(vote())).is_sound
     report = audit(chain_of(Double(labels=["cough", "rash"])))
     assert not report.is_sound
-    assert report.rows[0][4] == "more than is charged"
-
-
-def test_a_release_that_is_not_computed_hides_none_that_is() -> None:
-    event = Gaussian(noise_multiplier=10.0)
-    most = compose([event], DELTA)
-    found = Found(losses=gaussian_loss(2.0, 1.0), charged=[event])
-    own = gaussian(0.5)
-    assert own > most
-    for upper in (True, False):
-        assert found.epsilon(DELTA, most, upper=upper) >= own
+    assert report.people[0].finding == "more than is charged"
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
@@ -302,7 +231,7 @@ def test_esa_with_too_small_a_sensitivity_exceeds_the_claim(
     assert report.is_sound is not is_broken
     # One question's other answer reaches the bound, and doesn't pass it.
     expected = gaussian(0.75 / math.sqrt(2) if is_broken else 1.5)
-    assert report.measured["epsilon"] == pytest.approx(expected, rel=2e-3)
+    assert report.measured == pytest.approx(expected, rel=2e-3)
 
 
 def test_a_word_that_counts_twice_exceeds_the_claim() -> None:
@@ -330,14 +259,12 @@ def test_the_calls_are_counted(terms: dict[str, Any]) -> None:
     model = ScriptedModel(reply=majority)
     chain = chain_of(vote(), groups_of(people(), **terms), model)
     report = audit(chain)
-    calls, extra = report.parameters["group_calls"], report.parameters["extra_calls"]
-    assert isinstance(calls, int)
-    assert isinstance(extra, int)
+    calls, extra = report.group_calls, report.extra_calls
     private = [text for text in model.asked if "visit" in text or "a rash, a" in text]
     assert len(private) == calls + extra
     assert calls <= 4 * len(QUESTIONS)
     # One for each person whom the question reaches; none for the others.
-    reached = sum(int(row[1] or 0) for row in report.rows)
+    reached = sum(one.reached for one in report.people)
     assert extra <= reached <= 13 * len(QUESTIONS)
     assert extra > 0
 
@@ -346,17 +273,17 @@ def test_nothing_of_a_person_is_logged(caplog: pytest.LogCaptureFixture) -> None
     caplog.set_level(logging.DEBUG)
     report = audit(chain_of(vote()), [NEW, "unit-3"])
     assert "unit-3" in str(report)
-    assert "unit-3" not in repr(report)
+    assert repr(report) == "AuditReport(is_sound=True)"
     for marked in ("unit-3", "a rash, a rash", "visit"):
         assert marked not in caplog.text
 
 
 def test_a_number_of_people_is_chosen_from_the_corpus() -> None:
     report = audit_number(5)
-    names = {row[0] for row in report.rows}
+    names = {one.person for one in report.people}
     assert len(names) == 5
     assert names <= set(UNITS)
-    assert len(audit_number(1000).rows) == 12
+    assert len(audit_number(1000).people) == 12
 
 
 def audit_number(count: int) -> AuditReport:
@@ -367,28 +294,19 @@ def test_another_delta_has_another_claim() -> None:
     chain = chain_of(vote(noise_multiplier=2.0))
     report = audit(chain, delta=1e-3)
     expected = compose([Gaussian(noise_multiplier=2.0, count=2)], 1e-3)
-    assert report.claimed == {"epsilon": pytest.approx(expected), "delta": 1e-3}
-    assert report.measured["epsilon"] < audit(chain).measured["epsilon"]
+    assert (report.claimed, report.delta) == (pytest.approx(expected), 1e-3)
+    assert report.measured < audit(chain).measured
 
 
 # -- refusals --------------------------------------------------------------------------
 
 
-def refused() -> dict[str, tuple[Any, str]]:
-    records = people()
-    plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
-    sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
-    return {
-        "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
-    }
-
-
-@pytest.mark.parametrize("name", refused())
-def test_what_cannot_be_audited_is_refused(name: str) -> None:
-    chain, said = refused()[name]
-    with pytest.raises(InvalidParameterError, match=said) as caught:
-        audit(chain, UNITS)
-    assert "udit" in str(caught.value)  # The way out.
+def test_a_source_without_its_records_is_refused() -> None:
+    sampled = SampledGroups.from_documents(
+        people(), unit_key="patient", n_groups=4, sampling_rate=0.5
+    )
+    with pytest.raises(InvalidParameterError, match="Audit a copy of the chain"):
+        audit(chain_of(vote(), sampled), UNITS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -413,3 +331,39 @@ def test_canaries_that_cannot_be_used_are_refused(
 def test_more_questions_than_are_paid_for_are_refused() -> None:
     with pytest.raises(BudgetExhaustedError):
         audit(chain_of(vote()), repeats=2)
+
+
+# -- the report ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report() -> AuditReport:
+    made_up = NEW.model_copy(update={"metadata": {"patient": "<script>"}})
+    return audit(chain_of(vote()), [made_up, "unit-3"])
+
+
+def test_a_report_is_saved_and_loaded(report: AuditReport, tmp_path: Path) -> None:
+    path = tmp_path / "deeper" / "audit.json"
+    (first, *others) = report.people
+    endless = first.model_copy(update={"epsilon": math.inf})
+    found = report.model_copy(update={"people": (endless, *others)})
+    found.save(path)
+    assert AuditReport.load(path) == found
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text(path.read_text().replace('"delta": 1e-06', '"delta": 1e-09'))
+    with pytest.raises(InvalidParameterError, match="changed after it was saved"):
+        AuditReport.load(path)
+    with pytest.raises(InvalidParameterError, match=r"not '\.txt'"):
+        report.save(tmp_path / "audit.txt")
+    with pytest.raises(InvalidParameterError, match="can't be written"):
+        report.save(path / "below.json")
+
+
+def test_its_page_is_whole_and_escaped(report: AuditReport, tmp_path: Path) -> None:
+    report.save(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text()
+    assert "Within the claim." in page
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "http" not in page
+    assert stat.S_IMODE((tmp_path / "audit.html").stat().st_mode) == 0o600

@@ -18,7 +18,6 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
-    report,
 )
 from langchain_dpicl.budget import charges
 from langchain_dpicl.cli import main
@@ -26,6 +25,7 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.random import SeededRandom, use
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.operate import verify
 from langchain_dpicl.tabular import GDPTable
 
 Change = Callable[[dict[str, Any]], Any]
@@ -67,14 +67,14 @@ def record(ledger: Ledger) -> dict[str, Any]:
 
 
 def test_an_answer_is_confirmed(ledger: Ledger, record: dict[str, Any]) -> None:
-    found = report.verify(record, ledger)
+    found = verify(record, ledger)
     assert found.is_confirmed, found
     assert (found.account, found.charge) == ("notes", 2)
     assert found.digest == charges(ledger, "notes")[1].digest
     assert len(found.checked) == 6
     # Later charges change nothing.
     asked(ledger, "notes")
-    assert report.verify(record, ledger) == found
+    assert verify(record, ledger) == found
 
 
 def changed(**values: Any) -> Change:
@@ -119,7 +119,7 @@ def test_a_record_that_says_something_else_is_not(
 ) -> None:
     edited = json.loads(json.dumps(record))
     change(edited)
-    found = report.verify(edited, ledger)
+    found = verify(edited, ledger)
     if wrong is None:
         # Two charges may pay for one question.
         assert found.is_confirmed
@@ -161,7 +161,7 @@ def test_a_forged_field_is_found_or_named(
     record = json.loads(json.dumps(given))
     FORGED[field](record)
     assert record != given
-    verdict = report.verify(record, ledger)
+    verdict = verify(record, ledger)
     whole, _, _ = field.partition(".")
     is_named = field in verdict.not_compared or whole in verdict.not_compared
     is_found = f"{field} is not what the ledger stored" in verdict.wrong
@@ -169,7 +169,7 @@ def test_a_forged_field_is_found_or_named(
     assert verdict.is_confirmed != is_found
     # What was not compared stands in the sentence, in the JSON, and under no "checked".
     if is_named:
-        assert verdict.to_dict()["not_compared"] == list(verdict.not_compared)
+        assert verdict.not_compared
         named = verdict.summary.partition("Not compared")[2]
         assert all(name in named for name in verdict.not_compared)
     unstored = {"calls", "parameters.invented", "details.invented"}
@@ -179,7 +179,7 @@ def test_a_forged_field_is_found_or_named(
 def test_of_a_stored_release_nearly_everything_is_compared(
     ledger: Ledger, given: dict[str, Any]
 ) -> None:
-    assert report.verify(given, ledger).not_compared == ("calls",)
+    assert verify(given, ledger).not_compared == ("calls",)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_forged_parameter_of_a_table_is_found(ledger: Ledger, field: str) -> N
     )
     table = GDPTable(people(200), people_schema(), budget=budget)
     record = table.release(resume=True).record()
-    assert report.verify(record, ledger).not_compared == ()
+    assert verify(record, ledger).not_compared == ()
     record["parameters"][field] = {"age": 0.1}
-    found = report.verify(record, ledger)
+    found = verify(record, ledger)
     assert found.wrong == (f"parameters.{field} is not what the ledger stored",)
 
 
@@ -201,21 +201,21 @@ def test_another_ledger_confirms_nothing(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
     other = Ledger(f"sqlite:///{tmp_path}/other.db")
-    assert not report.verify(record, other).is_confirmed
+    assert not verify(record, other).is_confirmed
 
 
 def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: Ledger) -> None:
     told = asked(ledger, "cached", times=2, cache=True)
     found = told.response_metadata["privacy"]
     assert (found["status"], found["charge"]) == ("cached", None)
-    assert report.verify(found, ledger).charge == 1
+    assert verify(found, ledger).charge == 1
     found["details"]["first"]["charge"] = 5
-    assert not report.verify(found, ledger).is_confirmed
+    assert not verify(found, ledger).is_confirmed
     found["details"]["first"]["charge"] = 1
     forged = {**found, "events": [{"kind": "gaussian", "noise_multiplier": 99.0}]}
-    assert "names no charge" in report.verify(forged, ledger).summary
+    assert "names no charge" in verify(forged, ledger).summary
     del found["details"]["first"]
-    assert "names no charge" in report.verify(found, ledger).summary
+    assert "names no charge" in verify(found, ledger).summary
 
 
 def test_a_ledger_confirms_no_answer_without_a_charge(
@@ -224,30 +224,30 @@ def test_a_ledger_confirms_no_answer_without_a_charge(
     # Whoever takes the charge out of a record gets one like this.
     free = {**record, "status": "public", "events": [], "charge": None}
     for one in (free, {**free, "account": None}, {**free, "status": "fallback"}):
-        found = report.verify(one, ledger)
+        found = verify(one, ledger)
         assert (found.is_confirmed, found.charge) == (False, None)
         assert "states that nothing was charged" in found.summary
-    assert not report.verify({**free, "status": "released"}, ledger).is_confirmed
+    assert not verify({**free, "status": "released"}, ledger).is_confirmed
 
 
 def test_a_per_unit_account_and_a_table(ledger: Ledger) -> None:
     told = asked(ledger, "each", times=2, terms={"scope": "unit"}, score_threshold=0.1)
-    found = report.verify(told.response_metadata["privacy"], ledger)
+    found = verify(told.response_metadata["privacy"], ledger)
     assert (found.is_confirmed, found.charge) == (True, 2)
     budget = PrivacyBudgetHandler(
         epsilon=3, delta=1e-5, queries=1, ledger=ledger, account="table"
     )
     table = GDPTable(people(200), people_schema(), budget=budget)
     record = table.release().record()
-    assert report.verify(record, ledger).is_confirmed
+    assert verify(record, ledger).is_confirmed
     record["events"][0]["epsilon"] /= 2
-    assert not report.verify(record, ledger).is_confirmed
+    assert not verify(record, ledger).is_confirmed
 
 
 def test_noise_for_tests_is_no_release(ledger: Ledger) -> None:
     with use(SeededRandom(7)):
         told = asked(ledger, "seeded")
-    found = report.verify(told.response_metadata["privacy"], ledger)
+    found = verify(told.response_metadata["privacy"], ledger)
     assert "source for tests" in found.summary
 
 
@@ -288,5 +288,5 @@ def test_what_is_no_record_is_refused(
     if content == "form":
         content = {**record, "epsilon": "private text"}
     with pytest.raises(InvalidParameterError, match=message) as caught:
-        report.verify(content, ledger)
+        verify(content, ledger)
     assert "private text" not in str(caught.value)

@@ -1,6 +1,6 @@
 """Each release is proven in one file, and draws by an event that was paid for it.
 
-The table is `report/proofs.csv`, which the guarantee shows. The named file has all
+The table is `operate/proofs.csv`, which the guarantee shows. The named file has all
 headings of a proof, is short enough to be read, and holds the function that draws and
 the one that says what is charged. Every parser, generator and table hands its function
 events that its account was charged, and no others.
@@ -23,8 +23,8 @@ from support.table_parts import people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, mechanisms, parsers
 from langchain_dpicl.budget import charges
-from langchain_dpicl.report.charges import plain
-from langchain_dpicl.report.proven import HEADINGS, PROOFS, Proof
+from langchain_dpicl.operate.charges import plain
+from langchain_dpicl.operate.proofs import HEADINGS, PROOFS, Proof
 from langchain_dpicl.tabular import GDPTable, discover
 
 ROOT = Path(__file__).parents[2]
