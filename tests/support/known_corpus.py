@@ -5,19 +5,14 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from langchain_dpicl.groups.units import unit_id_of
-
 UNIT_KEY = "unit"  # The metadata key that holds the unit ids of the corpus.
 DIMENSION = 8  # Length of the vectors of `KnownEmbedding`.
-# Their scores with the texts of the corpus are equal or 1e-5 apart: rounding, which
-# differs from store to store, decides nothing.
-QUESTIONS = ("Who coughs?", "What helps against the rash?", "Is it the dose?")
 MANY = "p-many"  # The unit of 40 documents, more than any slot takes.
 # Of one unit: 7 and "7"; the two of José; those that differ by outer spaces. Of two:
 # "P-1" and "p-1".
@@ -89,13 +84,6 @@ def known_corpus() -> list[Document]:
             id=str(uuid.uuid5(_SPACE, str(number))),
         )
         for number, (unit, visit, text) in enumerate(_rows())
-    ]
-
-
-def without_unit(documents: Sequence[Document], unit_id: str) -> list[Document]:
-    """Return the documents of everybody but one unit, by its canonical id."""
-    return [
-        document for document in documents if unit_id_of(document, UNIT_KEY) != unit_id
     ]
 
 
