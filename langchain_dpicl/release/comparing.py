@@ -122,14 +122,12 @@ class StoredRecord:
         """Return the documents of the stored draw by what they are about."""
         if self.statistics is None or not isinstance(wording, Mapping):
             return None
-        from langchain_dpicl.tabular.gdp import facts
+        from langchain_dpicl.tabular.gdp.facts import facts_of
 
-        names = facts.counted_names(self.statistics.terms)
         try:
-            facts.check_words(names, **wording)
+            made = facts_of(self.statistics, wording)
         except (InvalidParameterError, TypeError):
             return None
-        made = facts.FactWriter(self.statistics, **wording).documents()
         return {_about(one.metadata): one for one in made}
 
 

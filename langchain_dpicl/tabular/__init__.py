@@ -38,6 +38,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_dpicl.tabular.columns import CategoricalColumn, NumericColumn
     from langchain_dpicl.tabular.discovery import discover
     from langchain_dpicl.tabular.gdp.statistics import (
         CountTable,
@@ -49,11 +50,28 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.ldp.client import LDPClient
     from langchain_dpicl.tabular.ldp.table import LDPTable
     from langchain_dpicl.tabular.rows import csv_rows
-    from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-    from langchain_dpicl.tabular.schema.numeric import NumericColumn
-    from langchain_dpicl.tabular.schema.table import TableSchema
+    from langchain_dpicl.tabular.schema import TableSchema
     from langchain_dpicl.tabular.text.drafting import draft_schema
     from langchain_dpicl.tabular.text.rows import TextRows
+
+_HOMES = {
+    "CategoricalColumn": "columns",
+    "CountTable": "gdp.statistics",
+    "Estimate": "gdp.statistics",
+    "GDPTable": "gdp.table",
+    "LDPClient": "ldp.client",
+    "LDPTable": "ldp.table",
+    "NoisyStatistics": "gdp.statistics",
+    "NumericColumn": "columns",
+    "TableSchema": "schema",
+    "Tally": "gdp.tallies",
+    "TextRows": "text.rows",
+    "csv_rows": "rows",
+    "discover": "discovery",
+    "draft_schema": "text.drafting",
+    "merge": "gdp.tallies",
+    "tally": "gdp.tallies",
+}
 
 __all__ = [
     "CategoricalColumn",
@@ -73,25 +91,6 @@ __all__ = [
     "merge",
     "tally",
 ]
-
-_HOMES = {
-    "CategoricalColumn": "schema.columns",
-    "CountTable": "gdp.statistics",
-    "Estimate": "gdp.statistics",
-    "GDPTable": "gdp.table",
-    "LDPClient": "ldp.client",
-    "LDPTable": "ldp.table",
-    "NoisyStatistics": "gdp.statistics",
-    "NumericColumn": "schema.numeric",
-    "TableSchema": "schema.table",
-    "Tally": "gdp.tallies",
-    "TextRows": "text.rows",
-    "csv_rows": "rows",
-    "discover": "discovery",
-    "draft_schema": "text.drafting",
-    "merge": "gdp.tallies",
-    "tally": "gdp.tallies",
-}
 
 
 def __getattr__(name: str) -> Any:

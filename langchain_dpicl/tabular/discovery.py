@@ -12,14 +12,11 @@ drug = found.column()  # A CategoricalColumn, with "other" for the rest.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from langchain_core.prompts import ChatPromptTemplate
@@ -32,19 +29,16 @@ from langchain_dpicl.budget import (
     Stored,
     require_account,
 )
-from langchain_dpicl.budget.buying import taken_or_payable
+from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.common.units import Relation
-from langchain_dpicl.errors import (
-    InvalidParameterError,
-    PlanMismatchError,
-    UnitError,
-)
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import keyword_threshold
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.parsers.reading import phrase_of, read_drafts
 from langchain_dpicl.release.record import (
+    NEIGHBORS,
     Status,
     damaged,
     noise_of,
@@ -53,10 +47,11 @@ from langchain_dpicl.release.record import (
 )
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.sealed import SealedModel, sealed
+from langchain_dpicl.tabular.cells import UnreadableError, spelled
+from langchain_dpicl.tabular.columns import CategoricalColumn
 from langchain_dpicl.tabular.people import canonical_ids
-from langchain_dpicl.tabular.rows import WantedColumns, listed, read_chunks
-from langchain_dpicl.tabular.schema.cells import UnreadableError, spelled
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
+from langchain_dpicl.tabular.released_table import drawn_once, require_rows
+from langchain_dpicl.tabular.rows import read_chunks
 from langchain_dpicl.tabular.text.units import units_of
 
 MECHANISM = "discover"
@@ -68,7 +63,6 @@ RELEASED_IN = 0.95
 """How often a value that `Discovery.people` people share comes out, at least."""
 
 _LONGEST = 80
-_OTHER = "other"
 
 ASK = ChatPromptTemplate.from_template(
     "These are the records of one person:\n\n{records}\n\n"
@@ -105,7 +99,9 @@ class Discovery:
         """The values, the most frequent first."""
         return tuple(self.counts)
 
-    def column(self, name: str | None = None, *, other: str = _OTHER) -> Any:
+    def column(
+        self, name: str | None = None, *, other: str = "other"
+    ) -> CategoricalColumn:
         """Return a column of these values, and of `other` for all else.
 
         Args:
@@ -120,9 +116,9 @@ class Discovery:
                 f"No value of {self.name!r} came out, so there is no column of them. "
                 f"It takes about {self.people} people who share one."
             )
-        values = dict.fromkeys((*self.values, other))
+        values = list(dict.fromkeys((*self.values, other)))
         return CategoricalColumn(
-            name=name or self.name, values=list(values), other=other, missing=other
+            name=name or self.name, values=values, other=other, missing=other
         )
 
 
@@ -192,7 +188,7 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
     account = require_account(budget, "discovery")
     most = keyword_threshold.check(max_values)
     reader = None if model is None else _Reader(model, column, unit_key, most)
-    charge, people = _charge(account, most, noise)
+    people, charge = _charge(account, most, noise)
     terms = {
         "column": column,
         "max_values": most,
@@ -201,83 +197,84 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
         "model": None if reader is None else reader.name,
         "is_secure": not current().is_seeded,
     }
-    digest = hashlib.blake2b(json.dumps(terms, sort_keys=True).encode(), digest_size=32)
     purchase = Purchase(
         account,
         charge,
-        f"{MECHANISM} {digest.hexdigest()}",
+        f"{MECHANISM} {file_format.digest(terms)}",
         unit_key=unit_key,
         header={"record": _record(terms, people)},
         resumable=True,
         anew=not resume,
     )
-    stored = taken_or_payable(purchase, "discovery", "discover(resume=True) takes it")
-    if stored is not None and stored.is_complete:
-        return _discovery(column, people, stored, account)
     shown = is_watched() if progress is None else progress
-    counts = (
-        _counts(rows, column, unit_key, most, shown=shown)
-        if reader is None
-        else reader.counts(rows, shown=shown)
-    )
-    with purchase.bought() as paid:
-        drawn = paid.once(lambda: _drawn(paid, counts, most))
-    return _discovery(column, people, replace(paid.stored, values=(drawn,)), account)
+
+    def read() -> Counter[str]:
+        if reader is not None:
+            return reader.counts(rows, shown=shown)
+        return _counts(rows, column, unit_key, most, shown=shown)
+
+    def draw(paid: Paid, counts: Counter[str]) -> list[list[Any]]:
+        events = cast("keyword_threshold.Paid", tuple(paid.events))
+        released = keyword_threshold.threshold_words(
+            counts, events, Relation.ADD_REMOVE, items_per_answer=most
+        )
+        return [[value, round(count)] for value, count in released.items()]
+
+    stored = drawn_once(purchase, "discovery", read, draw)
+    return _discovery(column, people, stored, account)
 
 
 def _charge(
     account: PrivacyBudgetHandler, most: int, noise: Noise | None
-) -> tuple[Charge, int]:
-    """Return what is charged, and how many people a value needs under it."""
+) -> tuple[int, Charge]:
+    """Return how many people a value needs, and the charge under which it does."""
     if noise not in (None, "laplace", "gaussian"):
         raise InvalidParameterError("noise must be 'laplace', 'gaussian' or None.")
     charges = {
         "laplace": keyword_threshold.laplace_charge(name=MECHANISM),
         "gaussian": keyword_threshold.charge(name=MECHANISM),
     }
-    kinds = list(charges) if noise is None else [noise]
-    quoted = {kind: _people(account, charges[kind], most) for kind in kinds}
-    best = min(kinds, key=lambda kind: quoted[kind] or math.inf)
-    people = quoted[best]
-    if people is None:  # The account says why.
-        account.quote(charges[best])
+    found: list[tuple[int, Charge]] = []
+    for charge in charges.values() if noise is None else [charges[noise]]:
+        with suppress(InvalidParameterError, PlanMismatchError):
+            events = cast("keyword_threshold.Paid", account.quote(charge))
+            people = keyword_threshold.required_count(
+                events,
+                Relation.ADD_REMOVE,
+                items_per_answer=most,
+                pass_rate=RELEASED_IN,
+            )
+            found.append((people, charge))
+    if not found:  # The account says why.
+        account.quote(charges[noise or "laplace"])
         raise InvalidParameterError("The account can't pay for such a release.")
-    return charges[best], people
-
-
-def _people(account: PrivacyBudgetHandler, charge: Charge, most: int) -> int | None:
-    """Return how many people a value needs; None where the account refuses."""
-    with suppress(InvalidParameterError, PlanMismatchError):
-        return keyword_threshold.required_count(
-            cast("keyword_threshold.Paid", account.quote(charge)),
-            Relation.ADD_REMOVE,
-            items_per_answer=most,
-            pass_rate=RELEASED_IN,
-        )
-    return None
+    return min(found, key=lambda quoted: quoted[0])
 
 
 def _counts(
     rows: Any, column: str, unit_key: str | None, most: int, *, shown: bool
 ) -> Counter[str]:
     """Return how many people have each value. Private."""
-    wanted = WantedColumns((column,), unit_key, ignores_others=True)
+    wanted = tuple(dict.fromkeys((column, *(() if unit_key is None else (unit_key,)))))
     own: dict[str, Counter[str]] = {}
     n_rows = 0
     with progress_bar("Reading rows", None, shown=shown, speed="rows/s") as done:
-        for columns, size in read_chunks(rows, wanted):
+        for columns, size in read_chunks(rows, wanted, only=False):
             ids = (
                 [str(n_rows + row) for row in range(size)]
                 if unit_key is None
-                else canonical_ids(listed(columns[unit_key]), unit_key, n_rows)
+                else canonical_ids(_listed(columns[unit_key]), unit_key, n_rows)
             )
-            for unit, cell in zip(ids, listed(columns[column]), strict=True):
+            for unit, cell in zip(ids, _listed(columns[column]), strict=True):
                 own.setdefault(unit, Counter()).update(_value(column, cell))
             n_rows += size
             done(size)
-    if not own:
-        raise UnitError("There are no rows. Pass those of one person or more.")
+    require_rows(n_rows)
     return _of_people(own.values(), most)
+
+
+def _listed(cells: Any) -> list[Any]:
+    return cells if isinstance(cells, list) else list(cells.to_pylist())
 
 
 def _of_people(people: Iterable[Counter[str]], most: int) -> Counter[str]:
@@ -291,17 +288,20 @@ def _of_people(people: Iterable[Counter[str]], most: int) -> Counter[str]:
 
 def _value(column: str, cell: Any) -> list[str]:
     """Return a cell's value in its one spelling; none where it is missing or long."""
-    try:
+    text: str | None = ""
+    with suppress(UnreadableError):
         text = spelled(cell)
-    except UnreadableError:
-        text = ""
     if text == "":
         raise InvalidParameterError(
             f"Column {column!r}: a cell is neither text nor a whole number. Read the "
             "column as text (csv_rows; pandas dtype=str; polars infer_schema=False)."
         )
     value = " ".join(unicodedata.normalize("NFC", text or "").casefold().split())
-    return [value] if 0 < len(value) <= _LONGEST and value.isprintable() else []
+    return [value] if _is_short(value) else []
+
+
+def _is_short(value: str) -> bool:
+    return 0 < len(value) <= _LONGEST and value.isprintable()
 
 
 @dataclass(frozen=True, repr=False)
@@ -348,37 +348,22 @@ class _Reader:
 
     def _values(self, reply: str) -> set[str]:
         """Return what one reply names: a public rule on it alone."""
-        found = (phrase_of(line) for line in read_drafts(reply, self.most))
-        return {
-            phrase
-            for phrase in found
-            if phrase and len(phrase) <= _LONGEST and phrase.isprintable()
-        }
-
-
-def _drawn(paid: Paid, counts: Mapping[str, int], most: int) -> list[list[Any]]:
-    released = keyword_threshold.threshold_words(
-        counts,
-        cast("keyword_threshold.Paid", tuple(paid.events)),
-        Relation.ADD_REMOVE,
-        items_per_answer=most,
-    )
-    return [[value, round(count)] for value, count in released.items()]
+        phrases = (phrase_of(line) for line in read_drafts(reply, self.most))
+        return {phrase for phrase in phrases if phrase and _is_short(phrase)}
 
 
 def _record(terms: Mapping[str, Any], people: int) -> dict[str, Any]:
     unit_key = terms["unit_key"]
+    same = f"all records with the same {unit_key!r}"
     return release_record(
         kind="table",
         status=Status.RELEASED.value,
         mechanism=MECHANISM,
         parameters={**terms, "people_for_95_percent": people},
-        unit="one row"
-        if unit_key is None
-        else f"all records with the same {unit_key!r}",
+        unit="one row" if unit_key is None else same,
         unit_key=unit_key,
         relation=Relation.ADD_REMOVE.value,
-        neighbors="all rows of one unit added or removed",
+        neighbors=NEIGHBORS,
         random=None,
     )
 
@@ -389,10 +374,10 @@ def _discovery(
     """Return what a charge has released, with its record."""
     with suppress(IndexError, TypeError, ValueError):
         counts = {str(value): int(count) for value, count in stored.values[0]}
-        epsilon = compose(stored.events, account.delta)
         record = dict(stored.header["record"])
         found = {**noise_of(stored.events), "counts": counts}
         record["parameters"] = {**record["parameters"], **found}
+        epsilon = compose(stored.events, account.delta)
         record |= {"epsilon": epsilon, "delta": account.delta}
         record |= paid_part(account, stored)
         return Discovery(column, counts, people, checked_record(record))

@@ -8,90 +8,59 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from langchain_dpicl.common.parameters import count
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
-from langchain_dpicl.tabular.simplex import project_to_simplex
+from langchain_dpicl.mechanisms.random import SecureRandom, current
 
-_Floats = npt.NDArray[np.float64]
-_Codes = npt.NDArray[np.int64]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 
 class Distribution(ABC):
     """A distribution over rows of codes.
 
-    Args:
-        domain_sizes: The number of values of each column.
-        label: The label's place among the columns.
-
     Attributes:
-        kind: "joint" or "label".
-        domain_sizes: The number of values of each column.
         label: The label's place among the columns.
     """
 
-    kind: str
-
-    def __init__(self, domain_sizes: tuple[int, ...], label: int) -> None:
-        self.domain_sizes = domain_sizes
-        self.label = label
-
-    def __repr__(self) -> str:
-        sizes = "x".join(str(size) for size in self.domain_sizes)
-        return f"{type(self).__name__}({sizes})"
+    label: int
 
     @abstractmethod
-    def marginal(self, column: int) -> _Floats:
+    def marginal(self, column: int) -> Floats:
         """Return the probabilities of one column's values, shape `(d,)`."""
 
+    @abstractmethod
     def sample(
         self, k: int, random: SecureRandom | None = None, *, label: int | None = None
-    ) -> _Codes:
-        """Draw rows independently of each other.
+    ) -> Codes:
+        """Draw k rows independently of each other, shape `(k, columns)`.
 
-        Args:
-            k: How many; 0 gives an empty array.
-            random: The source to draw from; None: the context says.
-            label: A code of the label that all rows shall have. The rest is drawn from
-                the exact conditional distribution.
-
-        Returns:
-            Codes of shape `(k, columns)`.
-
-        Raises:
-            InvalidParameterError: If `k` is negative, the label has no such code, or
-                the distribution gives that code no weight.
-
-        Privacy:
-            Post-processing: any number of rows, any number of times.
+        With a label's code, of a weight above 0, all rows have it, and the rest is
+        drawn from the exact conditional distribution.
         """
-        k = count(k, "k", minimum=0)
-        source = checked_source(random) or current()
-        if label is not None:
-            self._check_label(label)
-        if k == 0:
-            return np.empty((0, len(self.domain_sizes)), dtype=np.int64)
-        return self._draw(k, source, label)
 
-    @abstractmethod
-    def _draw(self, k: int, source: SecureRandom, label: int | None) -> _Codes: ...
+    def balanced(
+        self, k: int, firsts: Codes, random: SecureRandom | None = None
+    ) -> Codes:
+        """Return k rows whose labels take turns, the most frequent first.
 
-    def _check_label(self, label: Any) -> None:
-        code, size = count(label, "label", minimum=0), self.domain_sizes[self.label]
-        if code >= size:
-            raise InvalidParameterError(
-                f"label must be a code below the label's domain size, {size}."
-            )
-        if not self.marginal(self.label)[code] > 0:
-            raise InvalidParameterError(
-                f"label: the release shows hardly any row with code {code}, and the "
-                "distribution gives it no weight. Draw without it."
-            )
+        `firsts` has the first row of each label; others are drawn. A label of no weight
+        does not come.
+        """
+        weights = self.marginal(self.label)
+        order = np.argsort(-weights, kind="stable")
+        labels = order[weights[order] > 0]
+        rows = np.array(firsts[labels[np.arange(k) % len(labels)]])
+        for turn, code in enumerate(labels[:k].tolist()):
+            own = rows[turn :: len(labels)]
+            own[1:] = self.sample(len(own) - 1, random, label=code)
+            own[:, self.label] = code
+        return rows
 
 
 class JointDistribution(Distribution):
@@ -109,42 +78,37 @@ class JointDistribution(Distribution):
         [[1, 1], [1, 1]]
     """
 
-    kind = "joint"
+    def __init__(self, estimate: Floats, label: int) -> None:
+        self.table, self.label = project_to_simplex(estimate), label
 
-    def __init__(self, estimate: _Floats, label: int) -> None:
-        super().__init__(estimate.shape, label)
-        self._table = project_to_simplex(estimate)
-
-    @property
-    def table(self) -> _Floats:
-        """The probabilities, one axis for each column."""
-        return np.array(self._table)
-
-    def marginal(self, column: int) -> _Floats:
+    def marginal(self, column: int) -> Floats:
         """Return the probabilities of one column's values, shape `(d,)`."""
-        rest = tuple(j for j in range(self._table.ndim) if j != column)
-        probabilities: _Floats = self._table.sum(axis=rest)
-        return probabilities
+        rest = tuple(j for j in range(self.table.ndim) if j != column)
+        return np.asarray(self.table.sum(axis=rest))
 
-    def _draw(self, k: int, source: SecureRandom, label: int | None) -> _Codes:
+    def sample(
+        self, k: int, random: SecureRandom | None = None, *, label: int | None = None
+    ) -> Codes:
+        """Draw rows; see `Distribution.sample`."""
         # The part of the table that has the label, scaled to 1, is the conditional.
-        table = self._table
+        table = self.table
         if label is not None:
             table = np.take(table, [label], axis=self.label)
-        cells = draw_codes(table.reshape(-1), k, source)
+        cells = draw_codes(table.reshape(-1), k, random or current())
         rows = np.stack(np.unravel_index(cells, table.shape), axis=1)
         if label is not None:
             rows[:, self.label] = label
         return rows
 
 
+@dataclass(frozen=True, eq=False)
 class LabelDistribution(Distribution):
     """A label, and every other column by the label alone.
 
     Each column rests on a table of two columns, which noise spoils far less than a
     table of all. What goes together beyond the label is lost.
 
-    Args:
+    Attributes:
         weights: The label's probabilities.
         columns: By place, every other column's probabilities for each label, shape
             `(labels, d)`.
@@ -157,42 +121,67 @@ class LabelDistribution(Distribution):
         [[1, 1], [1, 1]]
     """
 
-    kind = "label"
+    weights: Floats
+    columns: Mapping[int, Floats]
+    label: int
 
-    def __init__(
-        self, weights: _Floats, columns: Mapping[int, _Floats], label: int
-    ) -> None:
-        sizes = {label: weights.size}
-        sizes |= {place: table.shape[1] for place, table in columns.items()}
-        super().__init__(tuple(sizes[place] for place in sorted(sizes)), label)
-        self._weights = weights
-        self._columns = dict(columns)
-
-    def marginal(self, column: int) -> _Floats:
+    def marginal(self, column: int) -> Floats:
         """Return the probabilities of one column's values, shape `(d,)`."""
         if column == self.label:
-            return np.array(self._weights)
-        probabilities: _Floats = self._weights @ self._columns[column]
-        return probabilities
+            return self.weights
+        return np.asarray(self.weights @ self.columns[column])
 
-    def _draw(self, k: int, source: SecureRandom, label: int | None) -> _Codes:
-        rows = np.empty((k, len(self.domain_sizes)), dtype=np.int64)
+    def sample(
+        self, k: int, random: SecureRandom | None = None, *, label: int | None = None
+    ) -> Codes:
+        """Draw rows; see `Distribution.sample`."""
+        source = random or current()
+        rows = np.empty((k, len(self.columns) + 1), dtype=np.int64)
         rows[:, self.label] = (
-            draw_codes(self._weights, k, source) if label is None else label
+            draw_codes(self.weights, k, source) if label is None else label
         )
         for code in np.unique(rows[:, self.label]):
             here = rows[:, self.label] == code
-            for column, table in self._columns.items():
+            for column, table in self.columns.items():
                 rows[here, column] = draw_codes(table[code], int(here.sum()), source)
         return rows
 
 
-def shares_by_label(table: _Floats, weights: _Floats) -> _Floats:
+def project_to_simplex(values: Any) -> Floats:
+    """Return the distribution that is nearest to `values` in Euclidean distance.
+
+    It is max(values - t, 0) for the one t that makes the sum 1 (within 1e-12). Duchi,
+    Shalev-Shwartz, Singer and Chandra, *Efficient Projections onto the l1-Ball*, ICML
+    2008, Figure 1.
+
+    Raises:
+        InvalidParameterError: If the values are not finite, or there are none.
+
+    Example:
+        >>> project_to_simplex([1.1, 0.2, -0.3]).round(6)
+        array([0.95, 0.05, 0.  ])
+    """
+    table = np.array(values, dtype=np.float64)
+    if not table.size or not np.isfinite(table).all():
+        raise InvalidParameterError("values must be finite real numbers, at least one.")
+    # A constant added to all cells changes nothing. With the largest at 0, t lies in
+    # [-1, 0), so estimates as large as 1e30 lose no digits that matter.
+    with np.errstate(over="ignore"):
+        table -= table.max()
+    # t is at least what it would be if every cell stayed; those below it are 0.
+    near = table[table > -1]
+    near = np.sort(near[near > (near.sum() - 1) / near.size])[::-1]
+    levels = (np.cumsum(near) - 1) / np.arange(1, near.size + 1)
+    kept = int(np.flatnonzero(near > levels)[-1])
+    table = np.maximum(table - levels[kept], 0)
+    return np.asarray(table / table.sum())
+
+
+def shares_by_label(table: Floats, weights: Floats) -> Floats:
     """Return how each label's rows divide among a column's values.
 
-    Args:
-        table: Estimated shares of pairs, shape `(labels, d)`; some may be negative.
-        weights: The labels' probabilities. A label of none has even shares.
+    The estimated shares of pairs, shape `(labels, d)`, may be negative. A label of no
+    weight has even shares.
 
     Example:
         >>> shares_by_label(np.array([[0.5, -0.1], [0.2, 0.4]]), np.array([0.4, 0.6]))
@@ -201,27 +190,17 @@ def shares_by_label(table: _Floats, weights: _Floats) -> _Floats:
     """
     return np.array(
         [
-            project_to_simplex(row / weight)
-            if weight > 0
-            else np.full(row.size, 1 / row.size)
+            project_to_simplex(row / weight if weight > 0 else np.ones(row.size))
             for row, weight in zip(table, weights, strict=True)
         ]
     )
 
 
-def draw_codes(weights: _Floats, k: int, source: SecureRandom) -> _Codes:
+def draw_codes(weights: Floats, k: int, source: SecureRandom) -> Codes:
     """Draw codes with probabilities proportional to `weights`, by inversion.
 
     Each code takes one 64-bit word, of which 53 bits are used. Codes of weight 0 never
     come up.
-
-    Args:
-        weights: Nonnegative, not all 0, shape `(d,)`.
-        k: How many.
-        source: Where the bits come from.
-
-    Returns:
-        Codes of shape `(k,)`.
 
     Example:
         >>> draw_codes(np.array([0.0, 1.0, 0.0]), 3, current()).tolist()
@@ -232,5 +211,4 @@ def draw_codes(weights: _Floats, k: int, source: SecureRandom) -> _Codes:
     found = np.searchsorted(steps, heights * steps[-1], side="right")
     # Rounding can lift a height to the very top, which is past the last code.
     last = int(np.flatnonzero(weights)[-1])
-    drawn: _Codes = np.minimum(found, last).astype(np.int64)
-    return drawn
+    return np.asarray(np.minimum(found, last), np.int64)

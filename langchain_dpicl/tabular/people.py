@@ -29,36 +29,28 @@ Beyond that an engine tallies parts (`tabular.tally`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.common import parameters
-from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.hidden import hidden_repr, hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
-from langchain_dpicl.tabular.rows import (
-    Columns,
-    WantedColumns,
-    read_chunks,
-)
-from langchain_dpicl.tabular.schema.cells import distinct_cells
+from langchain_dpicl.errors import UnitError
+from langchain_dpicl.mechanisms.random import SecureRandom, current
+from langchain_dpicl.tabular.cells import distinct_cells
+from langchain_dpicl.tabular.columns import NumericColumn
+from langchain_dpicl.tabular.rows import Columns, read_chunks
+from langchain_dpicl.tabular.schema import Column, TableSchema
 
 Digests = NDArray[np.uint64]
 """Digests of 128 bits as rows of two words, the high one first: shape (n, 2)."""
 
-Codes = Mapping[str, NDArray[Any]]
-"""By column, one whole number a row; m of them, shape (rows, m), where a cell holds up
-to m values, -1 beyond the last."""
-
 _DIGEST_BYTES = 16
 _KEY_WORDS = 4
-_UNIT, _ROW, _COPY = b"dpicl.tableunit", b"dpicl.tablerow", b"dpicl.tablecopy"
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,142 +58,128 @@ class People:
     """The rows that take part in a release. Private; the repr shows nothing.
 
     Attributes:
-        codes: Of the rows that take part, by column.
+        codes: By column, one code or number of grid steps a row; m codes, shape
+            (rows, m), where a cell holds up to m values, -1 beyond the last.
         n_rows: How many rows were read.
         units: The digests of all units, ascending, where a key was given.
     """
 
-    codes: Codes
+    codes: dict[str, NDArray[np.int32]]
     n_rows: int
     units: Digests | None = None
 
     def __repr__(self) -> str:
-        return "People(<hidden>)"
+        return hidden_repr(self)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.codes.values())))
 
 
 @hiding
-def read_people(  # noqa: PLR0913 - the public terms, one by one
+def read_people(
     data: Any,
-    names: Sequence[str],
-    encode: Callable[[Columns], Codes],
+    schema: TableSchema,
     *,
     unit_key: str | None,
     rows_per_unit: int = 1,
-    widths: Mapping[str, int] | None = None,
     random: SecureRandom | None = None,
     progress: bool | None = None,
     key: bytes | None = None,
 ) -> People:
     """Read a table once: check and encode all rows, and return those that take part.
 
+    Every column is checked, whether it is used or not.
+
     Args:
         data: The table, as for `rows.read_chunks`.
-        names: The columns of the schema.
-        encode: Turns some rows' columns into whole numbers of 32 bits, each computed
-            from its row's cells alone. It raises where a cell is not what the schema
-            allows.
-        unit_key: The column that says whose a row is; None: every row is a unit.
-        rows_per_unit: Most rows of a unit that take part.
-        widths: The columns whose cells hold sets, with the most values of each.
-        random: Where the secret key comes from; None: the context says.
-        progress: Whether to show rows a second on standard error; None: at a terminal.
+        schema: Its public schema.
+        unit_key: As for the tables, like `rows_per_unit`, `random` and `progress`.
+        rows_per_unit: See `unit_key`.
+        random: See `unit_key`; the secret key comes from it.
+        progress: See `unit_key`.
         key: The secret key of 32 bytes of a table that is read in parts; None: a fresh
             one. With one, the result has all units' digests.
 
     Raises:
-        InvalidParameterError: If an argument is out of its range, or the table is not
-            what the schema allows. No message holds a cell.
+        InvalidParameterError: If the table is not what the schema allows. No message
+            holds a cell.
         UnitError: If a row has no usable unit id.
-
-    Example:
-        >>> rows = [{"age": 37}, {"age": 52}]
-        >>> people = read_people(
-        ...     rows,
-        ...     ["age"],
-        ...     lambda cells: {"age": np.array(cells["age"])},
-        ...     unit_key=None,
-        ... )
-        >>> people.codes["age"].tolist(), people.n_rows
-        ([37, 52], 2)
     """
-    cap = parameters.count(rows_per_unit, "rows_per_unit")
-    if unit_key is None and cap != 1:
-        raise InvalidParameterError(
-            "rows_per_unit needs unit_key=: without one every row is a unit of its "
-            "own. Name the column that says whose a row is."
-        )
-    wanted = WantedColumns(tuple(names), unit_key)
-    source = checked_source(random) or current()
-    draw = UnitDraw(key or source.words(_KEY_WORDS).tobytes())
+    draw = UnitDraw(key or (random or current()).words(_KEY_WORDS).tobytes())
     shown = is_watched() if progress is None else progress
-    sizes = {name: (widths or {}).get(name) for name in names}
     with progress_bar("Reading rows", None, shown=shown, speed="rows/s") as done:
-        matrix, units = _read(data, wanted, encode, sizes, draw, done)
+        matrix, units = _read(data, schema, unit_key, draw, done)
     n_rows, everybody = len(matrix), None
     if units is not None:
         everybody = None if key is None else distinct_digests(units)
-        taken = draw.rows(matrix, units, cap)
+        taken = draw.rows(matrix, units, rows_per_unit)
         matrix = matrix if len(taken) == n_rows else matrix[taken]
-    codes: dict[str, NDArray[Any]] = {}
+    codes: dict[str, NDArray[np.int32]] = {}
     start = 0
-    for name, width in sizes.items():
-        end = start + (width or 1)
-        codes[name] = matrix[:, start] if width is None else matrix[:, start:end]
-        start = end
+    for column in schema.columns:
+        own = matrix[:, start : start + _width(column)]
+        codes[column.name] = own if _is_set(column) else own[:, 0]
+        start += _width(column)
     return People(codes, n_rows, everybody)
+
+
+def encoded(column: Column, cells: Any) -> NDArray[np.int64]:
+    """Return a column's cells as codes, or as grid steps where it has none.
+
+    All fit 32 bits: a domain is a list, and `NumericColumn.bound` is 2^30 at most.
+    """
+    if isinstance(column, NumericColumn) and not column.bins:
+        return column.grid(cells)
+    return column.codes(cells)
+
+
+def _is_set(column: Column) -> bool:
+    return getattr(column, "max_items", None) is not None
+
+
+def _width(column: Column) -> int:
+    return getattr(column, "max_items", None) or 1
 
 
 def _read(
     data: Any,
-    wanted: WantedColumns,
-    encode: Callable[[Columns], Codes],
-    sizes: Mapping[str, int | None],
+    schema: TableSchema,
+    unit_key: str | None,
     draw: UnitDraw,
     done: Advance,
 ) -> tuple[NDArray[np.int32], Digests | None]:
     """Return all rows as one matrix, and each row's unit where there are ids."""
-    width = sum(size or 1 for size in sizes.values())
+    wanted = tuple(dict.fromkeys([*schema.names, *([unit_key] if unit_key else [])]))
     parts: list[NDArray[np.int32]] = []
     units: list[Digests] = []
     n_rows = 0
     for columns, size in read_chunks(data, wanted):
-        encoded = encode(columns)
-        # Column by column in memory: that is how they are added up.
-        part = np.empty((size, width), np.int32, order="F")
-        start = 0
-        for name, items in sizes.items():
-            shape = (size,) if items is None else (size, items)
-            found = _checked(encoded[name], name, shape).reshape(size, -1)
-            part[:, start : start + found.shape[1]] = found
-            start += found.shape[1]
-        parts.append(part)
-        if wanted.unit_key is not None:
-            units.append(
-                draw.digests(columns[wanted.unit_key], wanted.unit_key, n_rows)
-            )
+        parts.append(_matrix(columns, size, schema))
+        if unit_key is not None:
+            units.append(draw.digests(columns[unit_key], unit_key, n_rows))
         n_rows += size
         done(size)
-    matrix = np.empty((n_rows, width), np.int32, order="F")
+    matrix = np.empty((n_rows, sum(map(_width, schema.columns))), np.int32, order="F")
     row = 0
     while parts:  # Each is let go of when it is copied.
         part = parts.pop(0)
         matrix[row : row + len(part)] = part
         row += len(part)
-    if wanted.unit_key is None:
+    if unit_key is None:
         return matrix, None
     return matrix, np.concatenate(units) if units else np.empty((0, 2), np.uint64)
 
 
-def _checked(codes: Any, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    found = np.asarray(codes)
-    if found.shape != shape or found.dtype.kind not in "iu":
-        raise InvalidParameterError(
-            f"encode must make {shape[1:] or 'one'} integer a row of {name!r}."
-        )
-    limits = np.iinfo(np.int32)
-    if found.size and not limits.min <= found.min() <= found.max() <= limits.max:
-        raise InvalidParameterError(f"encode made no integers of 32 bits of {name!r}.")
-    return found
+def _matrix(columns: Columns, size: int, schema: TableSchema) -> NDArray[np.int32]:
+    # Column by column in memory: that is how they are added up.
+    width = sum(map(_width, schema.columns))
+    matrix = np.empty((size, width), np.int32, order="F")
+    start = 0
+    for column in schema.columns:
+        own = encoded(column, columns[column.name]).reshape(size, -1)
+        matrix[:, start : start + own.shape[1]] = own
+        start += own.shape[1]
+    return matrix
 
 
 class UnitDraw:
@@ -220,33 +198,23 @@ class UnitDraw:
     def __init__(self, key: bytes) -> None:
         self._unit, self._row, self._copy = (
             hashlib.blake2b(key=key, digest_size=_DIGEST_BYTES, person=purpose)
-            for purpose in (_UNIT, _ROW, _COPY)
+            for purpose in (b"dpicl.tableunit", b"dpicl.tablerow", b"dpicl.tablecopy")
         )
 
     def digests(self, units: Any, unit_key: str, start: int) -> Digests:
-        """Return the digest of each row's unit.
-
-        Args:
-            units: Each row's id as it was found: a list, or an array of pyarrow.
-            unit_key: The column, for the message.
-            start: The number of rows before, for the message.
-
-        Raises:
-            UnitError: If a row has no usable id; see `canonical_ids`.
-        """
+        """Return the digest of each row's unit; see `canonical_ids`."""
         cells, places = distinct_cells(units)
         if places is None:
-            return self.of_ids(canonical_ids(cells, unit_key, start))
+            return self._of_ids(canonical_ids(cells, unit_key, start))
         if (places < 0).any():
             canonical_ids([None], unit_key, start + int(np.argmin(places)))
         usable = np.isin(np.arange(len(cells)), places)
         own = [cell for cell, has_rows in zip(cells, usable, strict=True) if has_rows]
         digests = np.zeros((len(cells), 2), np.uint64)
-        digests[usable] = self.of_ids(canonical_ids(own, unit_key, start))
+        digests[usable] = self._of_ids(canonical_ids(own, unit_key, start))
         return digests[places]
 
-    def of_ids(self, ids: Sequence[str]) -> Digests:
-        """Return the digests of ids."""
+    def _of_ids(self, ids: Sequence[str]) -> Digests:
         known = dict.fromkeys(ids, b"")
         for unit in known:
             # surrogatepass: a lone surrogate in an id is odd, and no reason to fail.
@@ -256,13 +224,7 @@ class UnitDraw:
     def rows(
         self, matrix: NDArray[np.int32], units: Digests, cap: int
     ) -> NDArray[np.int64]:
-        """Return the places of the rows that take part.
-
-        Args:
-            matrix: All rows.
-            units: Each row's unit.
-            cap: Most rows of a unit.
-        """
+        """Return the places of the rows that take part, at most `cap` of a unit."""
         order = np.lexsort((units[:, 1], units[:, 0]))
         own = units[order]
         unit = np.cumsum(run_starts(own)) - 1
@@ -275,15 +237,9 @@ class UnitDraw:
 
     def _ranks(self, matrix: NDArray[np.int32], units: Digests) -> Digests:
         """Return what ranks the rows of a unit; equal rows get different ranks."""
-        rows = np.ascontiguousarray(matrix)
-        ranks = _words(
-            b"".join(
-                [
-                    _digest(self._row, unit.tobytes() + row.tobytes())
-                    for unit, row in zip(units, rows, strict=True)
-                ]
-            )
-        )
+        rows = zip(units, np.ascontiguousarray(matrix), strict=True)
+        hashes = [_digest(self._row, u.tobytes() + row.tobytes()) for u, row in rows]
+        ranks = _words(b"".join(hashes))
         order = np.lexsort((ranks[:, 1], ranks[:, 0]))
         copies = _copies(ranks[order])
         # The first of equal rows keeps its hash; the others get one of their own.
@@ -296,13 +252,9 @@ class UnitDraw:
 def canonical_ids(cells: Sequence[Any], unit_key: str, start: int) -> list[str]:
     """Return the one spelling of each row's unit id.
 
-    Args:
-        cells: Each row's id as it was found.
-        unit_key: The column, for the message.
-        start: The number of rows before, for the message.
-
     Raises:
-        UnitError: If one is neither text nor a whole number.
+        UnitError: If one is neither text nor a whole number. It names the column, and
+            the row, of which there are `start` before.
     """
     # NumPy takes spans of time for integers.
     ids = [

@@ -1,34 +1,116 @@
-"""From a released table to examples, and a chain that classifies rows."""
+"""A table that is released once, and what is made of it for free.
+
+Privacy:
+    Rows are read and checked before the charge, so that a bad row costs nothing. The
+    charge is durable before anything is drawn, what is drawn has the noise of the event
+    that was paid, and it is stored before it is returned (`budget.buying`). Where a
+    process stops between charge and storing, `resume=True` draws what is not stored
+    under the same charge: what stopped it did not look at the draw.
+"""
 
 from __future__ import annotations
 
+import copy
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, NoReturn, TypeVar
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
+from langchain_dpicl.budget import (
+    Paid,
+    PrivacyBudgetHandler,
+    Purchase,
+    Stored,
+    require_account,
+)
+from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.public import Frozen
-from langchain_dpicl.released import (
-    ReleasedExamples,
-    classification_chain,
-)
+from langchain_dpicl.released import ReleasedExamples, classification_chain
 from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY
-from langchain_dpicl.tabular.row_text import RowText
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.rows import UnitRows
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import TableTerms
 from langchain_dpicl.threads import on_question_thread
 
 EXAMPLES = 8
 """How many examples a chain shows."""
 
+T = TypeVar("T")
 
-class ReleasedTable(Frozen, ABC):
+
+def drawn_once(
+    purchase: Purchase, noun: str, read: Callable[[], T], draw: Callable[[Paid, T], Any]
+) -> Stored:
+    """Return a charge with what was drawn for it: the stored one, or a new one.
+
+    `read` reads and checks what is private, before the charge; `draw` draws of it what
+    is released, as JSON has it.
+    """
+    stored = taken_or_payable(purchase, noun, "resume=True takes it")
+    if stored is not None and stored.is_complete:
+        return stored
+    found = Hidden(read())
+    with purchase.bought() as paid:
+        # A draw that could not be stored is shown to nobody, in no traceback either:
+        # there may be another one for the same charge.
+        drawn = without_frames(lambda: paid.once(lambda: draw(paid, found.value)))
+    return replace(paid.stored, values=(drawn,))
+
+
+@dataclass(frozen=True)
+class RowText:
+    """Writes rows as text, in the form that examples have; it holds no row.
+
+    Attributes:
+        schema: The public schema.
+        unit_key: A column that is left out, unless the schema has it.
+        ignores_others: Whether columns that the schema doesn't have are left out.
+
+    Example:
+        >>> from langchain_dpicl.tabular import CategoricalColumn, TableSchema
+        >>> columns = [
+        ...     CategoricalColumn(name="job", values=["clerk", "nurse"]),
+        ...     CategoricalColumn(name="ill", values=["no", "yes"]),
+        ... ]
+        >>> text = RowText(TableSchema(label="ill", columns=columns), "id")
+        >>> text({"id": 7, "job": "nurse"})
+        'The job is nurse.'
+    """
+
+    schema: TableSchema
+    unit_key: str | None = None
+    ignores_others: bool = False
+
+    def __call__(self, row: Mapping[str, Any]) -> str:
+        """Return a row's features as text.
+
+        Raises:
+            InvalidParameterError: If it is no row of this schema.
+        """
+        if isinstance(row, Mapping):
+            ignores = self.ignores_others
+            row = {
+                name: value
+                for name, value in row.items()
+                if name in self.schema.names or not (ignores or name == self.unit_key)
+            }
+        return self.schema.text(row, binned=True)
+
+
+Terms = TypeVar("Terms", bound=TableTerms)
+
+
+class ReleasedTable(Frozen, ABC, Generic[Terms, T]):
     """Rows that can be drawn for free, once a release was paid for.
 
     Privacy:
@@ -37,21 +119,31 @@ class ReleasedTable(Frozen, ABC):
         is *asked about* are not protected: they go to the model.
     """
 
-    _schema: TableSchema
-    _binned: bool
-    _unit_key: str | None = None
+    def _prepare(self, terms: Terms, rows: Hidden[Any], budget: Any) -> None:
+        """Set what a table has before it is released."""
+        if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
+            raise InvalidParameterError(
+                f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
+            )
+        self._terms, self._rows, self._budget = terms, rows, budget
+        self._lock = threading.Lock()
+        self._result: T | None = None
+
+    def __repr__(self) -> str:
+        kind, label = type(self).__name__, self.schema.label
+        return f"{kind}(label={label!r}, released={self._result is not None})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"A {type(self).__name__} is not pickled: it may hold private rows. "
+            "release(resume=True) takes what its account has paid for."
+        )
 
     @property
     def schema(self) -> TableSchema:
         """The table's public schema."""
-        return self._schema
+        return self._terms.table_schema
 
-    @property
-    def binned(self) -> bool:
-        """Whether numbers are shown by their bins."""
-        return self._binned
-
-    @abstractmethod
     def release(self, *, resume: bool = False) -> Self:
         """Read the rows, charge the account, and release, once; return this table.
 
@@ -69,13 +161,53 @@ class ReleasedTable(Frozen, ABC):
             UnitError: If there are no rows, or a row has no unit id.
             NoBudgetError: If there is no budget.
             BudgetExhaustedError: If the account can't pay.
-            PlanMismatchError: If the account's plan is for another release.
+            PlanMismatchError: If the account's plan is for another release, or it
+                protects another kind of unit.
             LedgerError: If the ledger can't be used.
         """
+        with self._lock:
+            if self._result is None:
+                self._result = self._release(self._account(), resume=resume)
+                # Nothing reads the rows again.
+                self._rows = Hidden(None)
+        return self
 
     async def arelease(self, *, resume: bool = False) -> Self:
         """Release without blocking the event loop; see `release`."""
         return await on_question_thread(partial(self.release, resume=resume))
+
+    @abstractmethod
+    def _release(self, budget: PrivacyBudgetHandler, *, resume: bool) -> T:
+        """Return what is released."""
+
+    def _account(self) -> PrivacyBudgetHandler:
+        return require_account(self._budget, "table")
+
+    def _once_read(self) -> Any:
+        """Return the rows, and of an iterator nothing the next time."""
+        rows = self._rows.value
+        if isinstance(rows, Iterator):
+            self._rows = Hidden(_Spent())
+        return rows
+
+    @property
+    def _released(self) -> T:
+        if self._result is None:
+            raise InvalidParameterError(
+                "Nothing was released yet: call release(), which charges the account."
+            )
+        return self._result
+
+    @abstractmethod
+    def _record(self) -> dict[str, Any]: ...
+
+    def record(self) -> dict[str, Any]:
+        """Return a copy of the release's public record.
+
+        Raises:
+            InvalidParameterError: If nothing was released yet.
+        """
+        return copy.deepcopy(self._record())
 
     @abstractmethod
     def summary(self) -> str:
@@ -93,14 +225,6 @@ class ReleasedTable(Frozen, ABC):
         Raises:
             InvalidParameterError: If k is no count.
             UnitError: If the noise hides every label: too few rows for this epsilon.
-        """
-
-    @abstractmethod
-    def record(self) -> dict[str, Any]:
-        """Return the release's public record.
-
-        Raises:
-            InvalidParameterError: If nothing was released yet.
         """
 
     def text(self, row: Mapping[str, Any]) -> str:
@@ -131,18 +255,12 @@ class ReleasedTable(Frozen, ABC):
         """
         count = parameters.count(k, "k")
         text = self._texts()  # Before anything is charged: it may refuse.
-        rows = self.sample(count, balanced=balanced)
         schema = self.schema
-        return ReleasedExamples(
-            [
-                {
-                    TEXT_KEY: text(row),
-                    LABEL_KEY: schema.label_text(row[schema.label]),
-                }
-                for row in rows
-            ],
-            self.record(),
-        )
+        examples = [
+            {TEXT_KEY: text(row), LABEL_KEY: schema.label_text(row[schema.label])}
+            for row in self.sample(count, balanced=balanced)
+        ]
+        return ReleasedExamples(examples, self.record())
 
     async def aexamples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
         """Return examples without blocking the event loop; see `examples`."""
@@ -175,44 +293,36 @@ class ReleasedTable(Frozen, ABC):
                 label, or answers could not tell the schema's labels apart. Nothing is
                 charged then.
         """
-        schema = self.schema
-        _require_classifier(model, schema.labels, unknown)
+        labels = self.schema.labels
+        _require_classifier(model, labels, unknown)
+        usual = (
+            "Each text describes a row of a table. Tell its label "
+            f"({self.schema.label_column.title}). Answer with one of the labels and "
+            "nothing else."
+        )
+        instruction = usual if instruction is None else instruction
         chain = classification_chain(
-            self.examples(k),
-            model,
-            schema.labels,
-            instruction=_question(schema) if instruction is None else instruction,
-            unknown=unknown,
+            self.examples(k), model, labels, instruction=instruction, unknown=unknown
         )
         return RunnableLambda(self._texts(), name="row_text") | chain
 
     def _texts(self) -> RowText:
-        return RowText(self.schema, self.binned, self._unit_key)
+        return RowText(self.schema, self._terms.unit_key)
 
 
-def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:
-    """Refuse, before anything is charged, what no chain can be made of."""
-    if not isinstance(model, Runnable):
+class _Spent:
+    """What is left of an iterator that was read in part: no table."""
+
+    def __iter__(self) -> Iterator[Any]:
         raise InvalidParameterError(
-            "model must be a chat model or a completion model of LangChain, not "
-            f"{type(model).__name__}."
+            "The rows came from an iterator, and reading it failed before: what is "
+            "left of it is not the table. Make a new table of all rows."
         )
-    LabelOutputParser(labels=tuple(labels), unknown=unknown)
 
 
-def _question(schema: TableSchema) -> str:
-    asked = schema.label_column.title
-    return (
-        f"Each text describes a row of a table. Tell its label ({asked}). Answer with "
-        "one of the labels and nothing else."
-    )
-
-
-def not_released() -> InvalidParameterError:
-    """Return the error for what a release would have to be made for."""
-    return InvalidParameterError(
-        "Nothing was released yet: call release(), which charges the account."
-    )
+def row_unit_of(rows: Any) -> str | None:
+    """Return the unit of which each row was made; None where a row is just a row."""
+    return rows.unit_key if isinstance(rows, UnitRows) else None
 
 
 def require_rows(count: int) -> None:
@@ -223,3 +333,13 @@ def require_rows(count: int) -> None:
     """
     if not count:
         raise UnitError("There are no rows: look at where the data comes from.")
+
+
+def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:
+    """Refuse, before anything is charged, what no chain can be made of."""
+    if not isinstance(model, Runnable):
+        raise InvalidParameterError(
+            "model must be a chat model or a completion model of LangChain, not "
+            f"{type(model).__name__}."
+        )
+    LabelOutputParser(labels=tuple(labels), unknown=unknown)

@@ -2,7 +2,7 @@
 
 A table is an iterable of mappings from column to cell, or anything with an Arrow C
 stream (`__arrow_c_stream__`): a pandas or polars frame, a DuckDB relation, a table or
-reader of pyarrow. Each cell is read by itself (`schema.cells`). What was read before
+reader of pyarrow. Each cell is read by itself (`tabular.cells`). What was read before
 must have been read so, too: a reader that guesses a column's type looks at all its
 cells, and with one person's text among them everybody's 1234 becomes "01234". So read
 text as text: `pandas.read_csv(dtype=str)`, `polars.read_csv(infer_schema=False)`.
@@ -14,8 +14,7 @@ import csv
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,12 @@ ACCEPTED = (
 )
 """What can be read, in words."""
 
-_MOST_NAMES = 5
-_LONGEST_NAME = 60
+
+_NO_ROW = (
+    "has a line {} that is no row of its columns: it needs one cell a column, "
+    "quotation marks in pairs, no line break inside a cell, and the encoding that was "
+    "named"
+)
 
 
 class UnitRows(ABC):
@@ -79,97 +82,66 @@ def csv_rows(
     Privacy:
         A row is a function of its own line and of the header, which is public.
     """
-    problem = line = 0
-    reason = ""
+    line, reason = 0, ""
     try:
         with Path(path).open(encoding=encoding, newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header: list[str] = next(reader, [])
             line = 1
             for cells in reader:
-                line += 1
-                if reader.line_num != line or (cells and len(cells) != len(header)):
-                    problem = line
+                one_line = reader.line_num == line + 1
+                if not one_line or len(cells) not in (0, len(header)):
+                    reason = _NO_ROW.format(line + 1)
                     break
+                line += 1
                 if cells:
                     yield dict(zip(header, cells, strict=True))
     except (OSError, LookupError) as error:
         reason = f"can't be read ({type(error).__name__})"
     except (csv.Error, ValueError, TypeError):
-        problem = line + 1
-    if problem:
-        reason = (
-            f"has a line {problem} that is no row of its columns: it needs one cell a "
-            "column, quotation marks in pairs, no line break inside a cell, and the "
-            "encoding that was named"
-        )
+        reason = _NO_ROW.format(line + 1)
     if reason:
         raise InvalidParameterError(f"The CSV file {reason}.")
 
 
-@dataclass(frozen=True)
-class WantedColumns:
-    """The columns that a table must have: the schema's, and that of the ids."""
+def require_columns(
+    found: Collection[Any], wanted: Sequence[str], what: str, *, only: bool = True
+) -> None:
+    """Refuse columns that are missing, there twice, or others than the wanted `only`.
 
-    names: tuple[str, ...]
-    unit_key: str | None = None
-    ignores_others: bool = False
-
-    def __post_init__(self) -> None:
-        given = self.names if self.unit_key is None else (*self.names, self.unit_key)
-        if not all(isinstance(name, str) and name.strip() for name in given):
-            raise InvalidParameterError("unit_key must be the name of a column.")
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """Every column that is read, each once."""
-        if self.unit_key is None or self.unit_key in self.names:
-            return self.names
-        return (*self.names, self.unit_key)
-
-    def require(self, found: Collection[Any], what: str) -> None:
-        """Refuse columns that are missing, unknown or there twice.
-
-        Args:
-            found: Their names, as they are.
-            what: What has them, such as "The table".
-
-        Raises:
-            InvalidParameterError: If there are some. It has no cell.
-        """
-        counted = Counter(found)
-        missing = [name for name in self.all if name not in counted]
-        doubled = [name for name, times in counted.items() if times > 1]
-        others = [name for name in counted if name not in self.all]
-        if missing:
-            problem = f"no {_columns(missing)}"
-            way_out = (
-                "Every row needs all columns of the schema and the unit_key; a cell "
-                "may be missing where the column says so, the column may not"
-            )
-        elif doubled:
-            problem = f"{_columns(doubled)} more than once"
-            way_out = "Give every column a name of its own"
-        elif others and not self.ignores_others:
-            problem = f"{_columns(others)}, unknown to the schema"
-            way_out = (
-                "Leave it out, or add it to the schema. A column that says whose a "
-                "row is must be named with unit_key="
-            )
-        else:
-            return
-        raise InvalidParameterError(f"{what} has {problem}. {way_out}.")
+    Raises:
+        InvalidParameterError: If there are some. It has no cell.
+    """
+    counted = Counter(found)
+    missing = [name for name in wanted if name not in counted]
+    doubled = [name for name, times in counted.items() if times > 1]
+    others = [name for name in counted if name not in wanted]
+    problem = ""
+    if missing:
+        problem = (
+            f"no column {missing[0]!r}. Every row needs all columns of the schema and "
+            "the unit_key; a cell may be missing where the column says so"
+        )
+    elif doubled:
+        problem = f"column {_shown(doubled[0])} more than once. Rename one"
+    elif others and only:
+        problem = (
+            f"column {_shown(others[0])}, unknown to the schema. Leave it out, or add "
+            "it. A column that says whose a row is must be named with unit_key="
+        )
+    if problem:
+        raise InvalidParameterError(f"{what} has {problem}.")
 
 
 def read_chunks(
-    data: Any, wanted: WantedColumns, size: int = CHUNK_SIZE
+    data: Any, wanted: Sequence[str], *, only: bool = True
 ) -> Iterator[tuple[Columns, int]]:
     """Yield a table's columns, chunk by chunk, each with its number of rows.
 
     Args:
         data: The table; see the module.
         wanted: The columns that it must have. Every row is looked at.
-        size: Most rows of a chunk of mappings.
+        only: Whether other columns are refused.
 
     Raises:
         InvalidParameterError: If this is no table, or columns are missing, unknown or
@@ -177,19 +149,21 @@ def read_chunks(
 
     Example:
         >>> rows = [{"age": 37, "job": "clerk"}, {"age": 52, "job": "nurse"}]
-        >>> next(read_chunks(rows, WantedColumns(("age", "job"))))
+        >>> next(read_chunks(rows, ("age", "job")))
         ({'age': [37, 52], 'job': ['clerk', 'nurse']}, 2)
     """
     if hasattr(data, "iloc") and hasattr(data, "columns"):
-        return _of_pandas(data, wanted, size)
+        return _of_pandas(data, wanted, only=only)
     if hasattr(data, "__arrow_c_stream__"):
-        return _of_stream(data, wanted)
+        return _of_stream(data, wanted, only=only)
     if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
         raise InvalidParameterError(_not_read("The table", data))
-    return _of_mappings(iter(data), wanted, size)
+    return _of_mappings(iter(data), wanted, only=only)
 
 
-def _of_stream(data: Any, wanted: WantedColumns) -> Iterator[tuple[Columns, int]]:
+def _of_stream(
+    data: Any, wanted: Sequence[str], *, only: bool
+) -> Iterator[tuple[Columns, int]]:
     try:
         import pyarrow as pa
     except ImportError:
@@ -200,10 +174,10 @@ def _of_stream(data: Any, wanted: WantedColumns) -> Iterator[tuple[Columns, int]
     failure = ""
     try:
         reader = pa.RecordBatchReader.from_stream(data)
-        wanted.require(reader.schema.names, "The table")
+        require_columns(reader.schema.names, wanted, "The table", only=only)
         for batch in reader:
             if len(batch):
-                yield {name: batch.column(name) for name in wanted.all}, len(batch)
+                yield {name: batch.column(name) for name in wanted}, len(batch)
     except (InvalidParameterError, GeneratorExit):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a stream raises
@@ -216,49 +190,36 @@ def _of_stream(data: Any, wanted: WantedColumns) -> Iterator[tuple[Columns, int]
 
 
 def _of_pandas(
-    frame: Any, wanted: WantedColumns, size: int
+    frame: Any, wanted: Sequence[str], *, only: bool
 ) -> Iterator[tuple[Columns, int]]:
     """Yield a frame's columns cell by cell: Arrow refuses columns of mixed types."""
-    wanted.require(list(frame.columns), "The frame")
-    for start in range(0, len(frame), size):
-        rows = frame.iloc[start : start + size]
-        yield {name: rows[name].tolist() for name in wanted.all}, len(rows)
+    require_columns(list(frame.columns), wanted, "The frame", only=only)
+    for start in range(0, len(frame), CHUNK_SIZE):
+        rows = frame.iloc[start : start + CHUNK_SIZE]
+        yield {name: rows[name].tolist() for name in wanted}, len(rows)
 
 
 def _of_mappings(
-    rows: Iterator[Any], wanted: WantedColumns, size: int
+    rows: Iterator[Any], wanted: Sequence[str], *, only: bool
 ) -> Iterator[tuple[Columns, int]]:
-    start, expected = 0, frozenset(wanted.all)
-    while chunk := list(islice(rows, size)):
+    start, expected = 0, frozenset(wanted)
+    while chunk := list(islice(rows, CHUNK_SIZE)):
         for place, row in enumerate(chunk, start):
             if not isinstance(row, Mapping):
                 raise InvalidParameterError(_not_read(f"Row {place} (from 0)", row))
             if row.keys() != expected:
-                wanted.require(list(row), f"Row {place} (counted from 0)")
+                what = f"Row {place} (counted from 0)"
+                require_columns(list(row), wanted, what, only=only)
         start += len(chunk)
-        yield {name: [row[name] for row in chunk] for name in wanted.all}, len(chunk)
-
-
-def listed(cells: Any) -> list[Any]:
-    """Return a column of a chunk as a list."""
-    return cells if isinstance(cells, list) else list(cells.to_pylist())
+        yield {name: [row[name] for row in chunk] for name in wanted}, len(chunk)
 
 
 def _not_read(what: str, found: Any) -> str:
     return f"{what} is a {type(found).__name__}. What can be read is {ACCEPTED}."
 
 
-def _columns(names: Collection[Any]) -> str:
-    shown = ", ".join(_shown(name) for name in list(names)[:_MOST_NAMES])
-    more = len(names) - _MOST_NAMES
-    return (
-        f"column{'s' if len(names) > 1 else ''} {shown}"
-        f"{f' and {more} more' if more > 0 else ''}"
-    )
-
-
 def _shown(name: Any) -> str:
     if not isinstance(name, str):
         # It may be a value: a list of lists that lost its header has such names.
         return f"with a {type(name).__name__} for a name (names are text)"
-    return repr(f"{name[:_LONGEST_NAME]}..." if len(name) > _LONGEST_NAME else name)
+    return f"{name[:60]!r}"

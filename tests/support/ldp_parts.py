@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
 from langchain_dpicl.tabular.ldp.table import LDPTable
-from langchain_dpicl.tabular.schema import CategoricalColumn, NumericColumn
-from langchain_dpicl.tabular.schema.table import TableSchema
 
 SCHEMA = TableSchema(
     label="income",
@@ -47,7 +46,7 @@ def table_of(data: Any, schema: TableSchema = SCHEMA, **terms: Any) -> LDPTable:
 
 def joint_of(table: LDPTable) -> np.ndarray:
     """How often each whole row was reported."""
-    joint = table._released().counts.joint
+    joint = table._released.counts.joint
     assert joint is not None
     return joint
 

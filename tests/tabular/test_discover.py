@@ -23,7 +23,7 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.mechanisms import keyword_threshold
 from langchain_dpicl.mechanisms.random import SeededRandom, use
-from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema, discover
+from langchain_dpicl.tabular import CategoricalColumn, TableSchema, discover
 
 RARE = "Xylophonitis"
 
@@ -57,22 +57,6 @@ def test_what_many_have_comes_out_and_what_one_has_does_not() -> None:
     assert empty.values == ()
     with pytest.raises(InvalidParameterError, match="takes about"):
         empty.column()
-
-
-def test_a_person_counts_for_so_many_values_and_once_for_each() -> None:
-    rows = [{"ill": "gout", "who": "p"}] * 500
-    assert discover(rows, "ill", budget=account(), unit_key="who").values == ()
-    several = [
-        {"ill": value, "who": number}
-        for number in range(90)
-        for value in ("gout", "flu", "flu", "cold")
-    ]
-    for most, expected in ((1, {"flu"}), (2, {"cold", "flu"})):
-        found = discover(
-            several, "ill", budget=account(), unit_key="who", max_values=most
-        )
-        # Of equally frequent ones the first by the alphabet.
-        assert set(found.values) == expected
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -192,14 +176,3 @@ def test_a_dead_model_costs_nothing() -> None:
             model=Reader(reply=fail),
         )
     assert budget.spent().queries == 0
-
-
-def test_found_values_are_counted_like_listed_ones() -> None:
-    column = discover(ROWS, "ill", budget=account()).column()
-    schema = TableSchema(
-        label="ill",
-        columns=[column, CategoricalColumn(name="sex", values=["f", "m"])],
-    )
-    rows = [{"ill": row["ill"].casefold(), "sex": "f"} for row in ROWS]
-    table = GDPTable(rows, schema, budget=account(1e6), measure=["ill"]).release()
-    assert dict(table.statistics.counts("ill"))["gout"].value == 60

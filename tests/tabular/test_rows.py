@@ -115,28 +115,6 @@ def test_a_reader_that_guesses_types_is_refused_where_it_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "codes"),
-    [
-        ([" clerk ", "clerk", "Clerk"], [0, 0, 3]),
-        (["0123", 123, "123", True], [1, 2, 2, 3]),
-        ([None, "", " ", float("nan"), pd.NA, pd.NaT], [3] * 6),
-    ],
-)
-def test_categories_are_text_or_whole_numbers(
-    cells: list[Any], codes: list[int]
-) -> None:
-    column = SCHEMA.column("job")
-    assert column.codes(cells).tolist() == codes
-    assert [int(column.codes([cell])[0]) for cell in cells] == codes
-
-
-@pytest.mark.parametrize("cell", [1.0, 0.5, b"clerk", ["clerk"], object(), 1j])
-def test_other_cells_are_refused_and_not_shown(cell: Any) -> None:
-    with pytest.raises(InvalidParameterError, match=r"'job': a cell is neither text"):
-        SCHEMA.column("job").codes(["clerk", cell])
-
-
-@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("age,job\n30,clerk\n40\n", 3),
@@ -205,12 +183,3 @@ def test_what_a_stream_says_is_not_told() -> None:
     with pytest.raises(InvalidParameterError, match="Arrow stream failed") as caught:
         counts(stream, unit_key=None)
     assert PRIVATE not in "".join(traceback.format_exception(caught.value))
-
-
-def test_a_bad_row_costs_nothing_though_rows_come_once() -> None:
-    for kind in (GDPTable, partial(LDPTable, invited=9)):
-        budget = account()
-        rows = iter([{"age": 30, "job": "clerk"}, {"age": 30, "job": 1.5}])
-        with pytest.raises(InvalidParameterError, match="'job'"):
-            kind(rows, SCHEMA, budget=budget).release()
-        assert budget.spent().queries == 0

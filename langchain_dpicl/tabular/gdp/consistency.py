@@ -52,29 +52,20 @@ class Overlap:
     noise: tuple[float, ...]
 
     def agreeing(self, counts: Sequence[Floats]) -> list[Floats]:
-        """Return the least-squares fit with equal sums, which may be negative.
-
-        Args:
-            counts: Noisy counts, one axis for each of a table's columns.
-        """
+        """Return the least-squares fit with equal sums, which may be negative."""
         found = [table.astype(float) for table in counts]
         for columns, places in self._shared():
-            sums = [_summed(found[p], self.tables[p], columns) for p in places]
+            sums = [found[p].sum(axis=self.tables[p].others(columns)) for p in places]
             weights = [self._weight(place) for place in places]
             mean = np.average(sums, axis=0, weights=weights)
             for place, own in zip(places, sums, strict=True):
                 table = self.tables[place]
-                spread = np.expand_dims(mean - own, _others(table, columns))
+                spread = np.expand_dims(mean - own, table.others(columns))
                 found[place] = found[place] + spread * (mean.size / table.size)
         return found
 
     def error(self, place: int, columns: Sequence[str]) -> float:
-        """Return the standard error of one table's fit, summed by some of its columns.
-
-        Args:
-            place: The table.
-            columns: Columns that it tells (`MeasuredTable.tells`).
-        """
+        """Return the standard error of one table's fit, summed by columns it tells."""
         table = self.tables[place]
         size = self._size(table, columns)
         left, kept = size, 0.0
@@ -105,12 +96,3 @@ class Overlap:
     @staticmethod
     def _size(table: MeasuredTable, columns: Sequence[str]) -> int:
         return math.prod(table.shape[table.columns.index(name)] for name in columns)
-
-
-def _others(table: MeasuredTable, columns: Sequence[str]) -> tuple[int, ...]:
-    return tuple(a for a, name in enumerate(table.columns) if name not in columns)
-
-
-def _summed(counts: Floats, table: MeasuredTable, columns: Sequence[str]) -> Floats:
-    summed: Floats = np.asarray(counts.sum(axis=_others(table, columns)))
-    return summed

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.errors import UnitError
 from langchain_dpicl.mechanisms.random import SecureRandom
-from langchain_dpicl.tabular.distribution import LabelDistribution, shares_by_label
+from langchain_dpicl.tabular.columns import NumericColumn
+from langchain_dpicl.tabular.distribution import (
+    LabelDistribution,
+    project_to_simplex,
+    shares_by_label,
+)
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.tabular.simplex import project_to_simplex
 
 SMALLEST = 3.0
 """A label is seen when its noisy count is this many standard errors above 0."""
@@ -30,22 +33,14 @@ def draw_rows(
     each column that was measured with it; others are independent. A number that was
     summed has its mean, a column that holds sets one of its values.
 
-    Args:
-        found: What was released.
-        k: How many rows.
-        random: Where they are drawn with; of what is public, any generator would do.
-        balanced: Whether labels take turns, larger ones first; the first row of each
-            has the most frequent values. Otherwise every row is drawn.
+    `balanced`: labels take turns, larger ones first; the first row of each has the most
+    frequent values. Otherwise every row is drawn.
 
     Raises:
         UnitError: If the noise hides every label.
-
-    Privacy:
-        Post-processing of noisy statistics.
     """
-    schema = found.terms.table_schema
-    names = [name for name in found.terms.names if schema.column(name).has_codes]
-    first = names.index(schema.label) if schema.label in names else 0
+    label, names = found.terms.table_schema.label, found.terms.counted
+    first = names.index(label) if label in names else 0
     counts, error = _alone(found, names[first])
     seen = np.where(counts >= max(1.0, SMALLEST * error), counts, 0.0)
     if not seen.any():
@@ -59,19 +54,14 @@ def draw_rows(
         for place, name in enumerate(names)
         if place != first
     }
-    weights = seen / seen.sum()
-    distribution = LabelDistribution(weights, columns, first)
-    order = [code for code in np.argsort(-seen, kind="stable").tolist() if seen[code]]
-    is_label = names[first] == schema.label
-    drawn: NDArray[np.int64] = np.empty((k, len(names)), dtype=np.int64)
-    if not balanced or not is_label:
-        drawn[:] = distribution.sample(k, random)
+    distribution = LabelDistribution(seen / seen.sum(), columns, first)
+    if not balanced or names[first] != label:
+        drawn = distribution.sample(k, random)
     else:
-        for turn, code in enumerate(order[:k]):
-            own = drawn[turn :: len(order)]
-            own[:] = distribution.sample(len(own), random, label=code)
-            for place, shares in columns.items():
-                own[0, place] = int(np.argmax(shares[code]))
+        typical = np.zeros((len(seen), len(names)), np.int64)
+        for place, shares in columns.items():
+            typical[:, place] = shares.argmax(axis=1)
+        drawn = distribution.balanced(k, typical, random)
     return [_row(found, names, codes) for codes in drawn.tolist()]
 
 
@@ -85,10 +75,9 @@ def _alone(found: NoisyStatistics, name: str) -> tuple[Floats, float]:
         for n, table in enumerate(found.terms.tables)
         if name in table.columns and table.summed is None
     )
-    axes = tuple(axis for axis, other in enumerate(own.columns) if other != name)
-    size = own.shape[own.columns.index(name)]
-    error = found.noises[place].standard_deviation * (own.size / size) ** 0.5
-    return found.tallies[place].sum(axis=axes).astype(float), error
+    counts = found.tallies[place].sum(axis=own.others((name,))).astype(float)
+    deviation = found.noises[place].standard_deviation
+    return counts, deviation * (own.size / counts.size) ** 0.5
 
 
 def _by_first(found: NoisyStatistics, first: str, name: str) -> Floats:
@@ -98,24 +87,24 @@ def _by_first(found: NoisyStatistics, first: str, name: str) -> Floats:
         return shares_by_label(pairs, pairs.sum(axis=1))
     counts, _ = _alone(found, name)
     total = float(counts.sum())
-    size = found.terms.table_schema.column(first).domain_size
     shares = counts / total if total > 0 else np.full(counts.shape, 1 / counts.size)
+    size = found.terms.table_schema.column(first).domain_size
     return np.tile(project_to_simplex(shares), (size, 1))
 
 
 def _row(
     found: NoisyStatistics, names: Sequence[str], codes: Sequence[int]
 ) -> dict[str, Any]:
-    schema = found.terms.table_schema
+    column = found.terms.table_schema.column
     row: dict[str, Any] = {
-        name: schema.column(name).code_value(code)
+        name: column(name).options[code]
         for name, code in zip(names, codes, strict=True)
     }
     for table in found.terms.tables:
         if table.summed is not None and table.summed not in row:
             where = {name: row[name] for name in table.columns}
             mean = found.mean(table.summed, where).value
-            column = schema.column(table.summed)
-            is_whole = isinstance(column, NumericColumn) and column.kind == "integer"
+            summed = column(table.summed)
+            is_whole = isinstance(summed, NumericColumn) and summed.kind == "integer"
             row[table.summed] = round(mean) if is_whole else mean
     return {name: row[name] for name in found.terms.names}

@@ -19,16 +19,19 @@ no whole is made of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
+from pydantic import Field, field_validator
 
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.public import Public
+from langchain_dpicl.tabular.columns import filled, names_in
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
-from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics, values_of
+from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.terms import GDPTerms
 
 MISSED = 0.01
@@ -40,25 +43,70 @@ FALSE = 0.01
 EVEN = 0.05
 """How often one of two equal counts is said to lead, at most."""
 
-UNTOLD = frozenset(
-    {
-        "unknown",
-        "not known",
-        "not mentioned",
-        "not stated",
-        "not specified",
-        "unspecified",
-        "not recorded",
-        "n/a",
-    }
+UNTOLD = (
+    "unknown",
+    "not known",
+    "not mentioned",
+    "not stated",
+    "not specified",
+    "unspecified",
+    "not recorded",
+    "n/a",
 )
 """Values that say that nothing is known: they answer no question for the most frequent
 one, whatever their count. "no" and "none" are answers."""
 
-PHRASE = "whose {column} is {value}"
-SET_PHRASE = "with {value} among their {column}"
 _NAMED = 3
 """Values that one sentence ranks."""
+
+
+class Words(Public):
+    """The words of sentences: public, and in the record of the documents.
+
+    Attributes:
+        people: What rows are called.
+        phrases: By column, how its value is said of people: "on {value}".
+        untold: Values that are counted and never ranked, in any letter case.
+    """
+
+    people: str
+    phrases: dict[str, str] = Field(default_factory=dict)
+    untold: tuple[str, ...] = UNTOLD
+
+    @field_validator("people")
+    @classmethod
+    def _not_blank(cls, given: str) -> str:
+        if not given.strip():
+            raise ValueError("say what rows are, such as 'patients'")
+        return given
+
+    @field_validator("phrases")
+    @classmethod
+    def _has_value(cls, given: dict[str, str]) -> dict[str, str]:
+        for phrase in given.values():
+            names_in(phrase, ("value",))
+        return given
+
+    @field_validator("untold", mode="before")
+    @classmethod
+    def _folded(cls, given: Any) -> Any:
+        if isinstance(given, (list, tuple, set, frozenset)):
+            return tuple(sorted(str(value).casefold() for value in given))
+        return given
+
+    def fit(self, terms: GDPTerms) -> Words:
+        """Return these words, if their phrases are of counted columns.
+
+        Raises:
+            InvalidParameterError: If one is not.
+        """
+        for name in self.phrases:
+            if name not in terms.counted:
+                raise InvalidParameterError(
+                    f"phrases names {name!r:.100}, which is no counted column. Those "
+                    f"are {', '.join(map(repr, terms.counted)):.400}."
+                )
+        return self
 
 
 @dataclass(frozen=True)
@@ -67,30 +115,26 @@ class FactWriter:
 
     Attributes:
         statistics: The released counts.
-        people: What rows are called.
-        phrases: How one column's value is said of people: "on {value}".
-        untold: Values that are counted, and never ranked.
+        words: The words to say it in.
     """
 
     statistics: NoisyStatistics
-    people: str
-    phrases: Mapping[str, str]
-    untold: Collection[str]
+    words: Words
 
     def documents(self) -> Iterator[Document]:
         """Write a document for each column, and value of a pair's columns."""
         terms = self.statistics.terms
-        for name in counted_names(terms):
+        for name in terms.counted:
             if self.statistics.can_tell((name,)):
                 yield self._document(name, None)
         for table in terms.tables:
             both = table.columns if table.summed is None else ()
             for by, of in (both, both[::-1]) if len(both) > 1 else ():
-                for value in values_of(terms.table_schema.column(by)):
+                for value in terms.table_schema.column(by).options:
                     if not self._is_untold(value):
                         yield self._document(of, (by, value))
 
-    def _document(self, of: str, where: tuple[str, Any] | None) -> Document:
+    def _document(self, of: str, where: tuple[str, str] | None) -> Document:
         table = self.statistics.table((*(where or ())[:1], of))
         noisy = table.noisy
         if where is not None:
@@ -110,22 +154,20 @@ class FactWriter:
                 (aside if self._is_untold(value) else told).append((value, count))
         answers = [count for value, count in counts if not self._is_untold(value)]
         clear = _clear(answers[: len(told)], answers[len(told) :], table.law.lead(EVEN))
+        told = told[: clear or _NAMED]
+        named = [f"{value} ({_about(count, margin)})" for value, count in told]
         if clear:
-            told = told[:clear]
-            status, told_as = "ranked", ", then ".join(_said(told, margin))
+            status, told_as = "ranked", ", then ".join(named)
         elif told:
-            told = told[:_NAMED]
             status = "close"
-            alone = [] if told[1:] else ["another, too rare to be named"]
-            named = " or ".join([*_said(told, margin), *alone])
-            told_as = f"too close to tell, {named}"
+            named += [] if told[1:] else ["another, too rare to be named"]
+            told_as = f"too close to tell, {' or '.join(named)}"
         else:
             status, told_as = "few", "the counts are too small to tell"
-        of_all = ""
         if whole is not None and is_seen:
-            of_all = self._of_all(of, whole, [count for _, count in (*told, *aside)])
+            told_as += self._of_all(of, whole, [count for _, count in (*told, *aside)])
         title = self._title(of)
-        sentences = [f"Most frequent {title} of {self._who(where)}: {told_as}{of_all}."]
+        sentences = [f"Most frequent {title} of {self._who(where)}: {told_as}."]
         sentences += [
             f"{title.capitalize()} {value}: {_about(count, margin)}."
             for value, count in aside
@@ -133,9 +175,9 @@ class FactWriter:
         metadata: dict[str, Any] = {
             "of": of,
             "by": where[0] if where else "",
-            "value": str(where[1]) if where else "",
+            "value": where[1] if where else "",
             "status": status,
-            "numbers": json.dumps({str(v): [n, margin] for v, n in counts}),
+            "numbers": json.dumps({value: [n, margin] for value, n in counts}),
         }
         if whole is not None:
             size_margin = whole[1].margin(MISSED)
@@ -151,27 +193,29 @@ class FactWriter:
         if (max(parts, default=0) if is_set else sum(parts)) > size:
             return ""
         each = " (each may have several)" if is_set else ""
-        return f", of {_about(size, law.margin(MISSED))} {self.people}{each}"
+        return f", of {_about(size, law.margin(MISSED))} {self.words.people}{each}"
 
-    def _who(self, where: tuple[str, Any] | None) -> str:
+    def _who(self, where: tuple[str, str] | None) -> str:
         if where is None:
-            return self.people
-        usual = SET_PHRASE if self._is_set(where[0]) else PHRASE
-        phrase = self.phrases.get(where[0], usual)
-        said = phrase.replace("{column}", self._title(where[0]))
-        return f"{self.people} {said.replace('{value}', str(where[1]))}"
+            return self.words.people
+        name, value = where
+        usual = f"whose {self._title(name)} is {value}"
+        if self._is_set(name):
+            usual = f"with {value} among their {self._title(name)}"
+        phrase = self.words.phrases.get(name)
+        said = usual if phrase is None else filled(phrase, {"value": value})
+        return f"{self.words.people} {said}"
 
-    def _size(self, where: tuple[str, Any] | None) -> tuple[int, SummedNoise] | None:
+    def _size(self, where: tuple[str, str] | None) -> tuple[int, SummedNoise] | None:
         """Return how many rows a sentence is about, and the law of the noise on it.
 
         None where no table tells it: sums over a column of sets count mentions.
         """
-        columns = where[:1] if where else ()
-        if not self.statistics.can_tell(columns):
+        if not self.statistics.can_tell((where or ())[:1]):
             return None
         if where is None:
             return self.statistics.total()
-        table = self.statistics.table(columns)
+        table = self.statistics.table(where[0])
         return int(table.noisy[table.values[0].index(where[1])]), table.law
 
     def _is_set(self, name: str) -> bool:
@@ -181,78 +225,30 @@ class FactWriter:
     def _title(self, name: str) -> str:
         return self.statistics.terms.table_schema.column(name).title
 
-    def _is_untold(self, value: Any) -> bool:
-        return str(value).casefold() in self.untold
+    def _is_untold(self, value: str) -> bool:
+        return value.casefold() in self.words.untold
 
 
-def counted_names(terms: GDPTerms) -> tuple[str, ...]:
-    """Return the columns that rows are counted by, in the schema's order."""
-    column = terms.table_schema.column
-    return tuple(name for name in terms.names if column(name).has_codes)
-
-
-def check_words(
-    names: Sequence[str], people: Any, phrases: Any, untold: Any
-) -> frozenset[str]:
-    """Refuse, before anything is charged, words that no sentence can be made of.
-
-    Args:
-        names: The counted columns.
-        people: What rows are called.
-        phrases: How a column's value is said of them.
-        untold: Values that are never ranked.
-
-    Returns:
-        The values that are never ranked, in lower case.
+def facts_of(statistics: NoisyStatistics, wording: Mapping[str, Any]) -> list[Document]:
+    """Return the documents of a release in the words that a record has.
 
     Raises:
-        InvalidParameterError: If one can't be used; it is named.
+        InvalidParameterError: If no sentence can be made of the words.
     """
-    if not isinstance(people, str) or not people.strip():
-        raise InvalidParameterError(
-            "people must be a text that says what rows are, such as 'patients'."
-        )
-    if not isinstance(phrases, Mapping):
-        raise InvalidParameterError(
-            "phrases must be a mapping from columns to texts, such as "
-            "{'drug': 'on {value}'}."
-        )
-    for name, phrase in phrases.items():
-        if name not in names:
-            raise InvalidParameterError(
-                f"phrases names {name!r:.100}, which is no counted column. Those are "
-                f"{', '.join(map(repr, names)):.400}."
-            )
-        if not isinstance(phrase, str) or "{value}" not in phrase:
-            raise InvalidParameterError(
-                f"phrases[{name!r}] must be a text with {{value}} in it, such as "
-                "'on {value}'."
-            )
-    # A text is a collection of letters.
-    if isinstance(untold, str) or not isinstance(untold, Collection):
-        raise InvalidParameterError(
-            "untold must be a list of values, such as ['none', 'unknown']."
-        )
-    return frozenset(str(value).casefold() for value in untold)
+    words = Words(**{str(name): value for name, value in wording.items()})
+    return [*FactWriter(statistics, words.fit(statistics.terms)).documents()]
 
 
 def _clear(told: Sequence[int], rest: Sequence[int], lead: int) -> int:
-    """Return how many of the first counts are clearly ahead of the next one.
+    """Return how many of the told counts are ahead of the next one by the lead.
 
-    Args:
-        told: Counts that may be told, largest first.
-        rest: Those that may not, largest first.
-        lead: What a count must be ahead by.
+    Told and rest, those that may not be told, come largest first.
     """
     after = [*told[1:], *rest[:1]]
     for place, count in enumerate(told[:_NAMED]):
         if place < len(after) and count - after[place] < lead:
             return place
     return min(len(told), _NAMED)
-
-
-def _said(told: Sequence[tuple[str, int]], margin: int) -> list[str]:
-    return [f"{value} ({_about(count, margin)})" for value, count in told]
 
 
 def _about(count: int, margin: int) -> str:

@@ -63,12 +63,7 @@ class SummedNoise:
         return (float(tails[place]) if place < tails.size else 0.0) + _SLACK
 
     def threshold(self, rate: float, among: int) -> int:
-        """Return the least whole t that one of several sums reaches in `rate` of cases.
-
-        Args:
-            rate: The chance that any of them reaches it, at most.
-            among: How many independent sums there are.
-        """
+        """Return the least whole t that one of `among` sums reaches at this rate."""
         each = -math.expm1(math.log1p(-rate) / among)
         return _least(lambda t: self.reached(t) <= each)
 

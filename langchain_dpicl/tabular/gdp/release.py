@@ -1,41 +1,35 @@
-"""One release of a table's statistics: read, charge, noise, store - in this order.
+"""One release of a table's statistics, and what a ledger holds of it.
 
-Privacy:
-    Rows are read, checked and tallied before the charge, so that a bad row costs
-    nothing; nothing of the tallies leaves but through `mechanisms.tables`. The charge
-    is durable before the noise is drawn, the noise is that of the event that was paid,
-    and what was drawn is stored before it is returned (`budget.buying`). Where a
-    process stops between charge and storing, `resume=True` draws what is not stored
-    under the same charge: what stopped it did not look at the draw.
+Nothing of the tallies leaves but through `mechanisms.tables`. The order of the steps:
+`tabular.released_table`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, cast
 
 from langchain_dpicl.accounting import Gaussian, compose
-from langchain_dpicl.budget import PrivacyBudgetHandler, Purchase, Stored, last
-from langchain_dpicl.budget.buying import taken_or_payable
-from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored, last
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import SecureRandom, current, use
 from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
-from langchain_dpicl.release.record import Status, damaged, noise_of, release_record
+from langchain_dpicl.release.record import (
+    NEIGHBORS,
+    Status,
+    damaged,
+    noise_of,
+    release_record,
+)
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tally
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, TableEvent
-from langchain_dpicl.tabular.released_table import require_rows
-
-NEIGHBORS = "all rows of one unit added or removed"
+from langchain_dpicl.tabular.released_table import drawn_once, require_rows
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
-
-_WAY_OUT = "release(resume=True) takes it"
 
 
 def released(
@@ -46,70 +40,47 @@ def released(
     random: SecureRandom | None,
     resume: bool,
 ) -> Released:
-    """Make one release, or find it; see `GDPTable.release`.
-
-    Args:
-        terms: What is measured.
-        budget: The account.
-        count: Counts the rows; it is called where something is to be drawn.
-        random: Where noise comes from; None: the context says.
-        resume: Whether a release that was paid for is taken.
-    """
+    """Make one release, or find it; see `GDPTable.release`."""
     is_seeded = (random or current()).is_seeded
     key = f"{MECHANISM} {terms.digest()}{' of a seed' * is_seeded}"
-    # Before the noise is settled: a stored release settles it.
+    # A stored release has settled the noise.
     stored = last(budget.ledger, budget.account, key) if resume else None
-    if stored is not None and stored.is_complete:
-        return _found(stored, budget)
     terms = terms.settled(budget) if stored is None else _terms_of(stored)
-    header = {
-        "record": release_record(
-            kind="table",
-            status=Status.RELEASED.value,
-            mechanism=MECHANISM,
-            parameters=terms.parameters(),
-            unit=terms.unit,
-            unit_key=terms.charged_unit,
-            relation=Relation.ADD_REMOVE.value,
-            neighbors=NEIGHBORS,
-            random=random,
-        ),
-        "terms": terms.model_dump(mode="json"),
-    }
+    record = _record(terms, random)
     purchase = Purchase(
         budget,
         terms.charge(),
         key,
         unit_key=terms.charged_unit,
-        header=header,
+        header={
+            "record": _record(terms, random),
+            "terms": terms.model_dump(mode="json"),
+        },
         resumable=True,
         anew=not resume,
     )
-    if stored is None:
-        stored = taken_or_payable(purchase, "release", _WAY_OUT)
-        if stored is not None and stored.is_complete:
-            return _found(stored, budget)
-    counted = Hidden(count())
-    require_rows(counted.value.n_rows)
 
-    def draw() -> list[int]:
+    def read() -> Tally:
+        counted = count()
+        require_rows(counted.n_rows)
+        return counted
+
+    def draw(paid: Paid, counted: Tally) -> list[int]:
         with use(random):
-            noisy = _noisy(_terms_of(paid.stored), paid.events, counted.value)
+            noisy = _noisy(_terms_of(paid.stored), paid.events, counted)
         return [int(number) for table in noisy for number in table.ravel()]
 
-    with purchase.bought() as paid:
-        # A draw that could not be stored is shown to nobody, in no traceback either:
-        # there may be another one for the same charge.
-        numbers = without_frames(lambda: paid.once(draw))
-    return _found(replace(paid.stored, values=(numbers,)), budget)
+    stored = drawn_once(purchase, "release", read, draw)
+    statistics, record = stored_release(stored, budget.delta)
+    return statistics, checked_record(
+        {**record, "account": budget.public_state(stored)}
+    )
 
 
 def stored_release(stored: Stored, delta: float) -> Released:
     """Return what a ledger holds of a release: its statistics and its record.
 
-    Args:
-        stored: The charge.
-        delta: The delta at which the record states what it cost.
+    Its cost is stated at `delta`.
 
     Raises:
         LedgerError: If no release has stored this.
@@ -125,17 +96,12 @@ def stored_release(stored: Stored, delta: float) -> Released:
     if statistics is None or record is None:
         raise damaged()
     is_pure = not isinstance(statistics.paid, Gaussian)
-    noise = {
-        table.name: law.standard_deviation
-        for table, law in zip(terms.tables, statistics.noises, strict=True)
-    }
+    laws = zip(terms.tables, statistics.noises, strict=True)
+    noise = {table.name: law.standard_deviation for table, law in laws}
+    known = {**record["parameters"], **noise_of(stored.events)}
     return statistics, {
         **record,
-        "parameters": {
-            **record["parameters"],
-            **noise_of(stored.events),
-            "noise_deviations": noise,
-        },
+        "parameters": {**known, "noise_deviations": noise},
         "events": [event.model_dump(mode="json") for event in stored.events],
         "epsilon": pure_epsilon(stored.events)
         if is_pure
@@ -145,18 +111,25 @@ def stored_release(stored: Stored, delta: float) -> Released:
     }
 
 
-def _found(stored: Stored, budget: PrivacyBudgetHandler) -> Released:
-    statistics, record = stored_release(stored, budget.delta)
-    account = {"account": budget.public_state(stored)}
-    return statistics, checked_record({**record, **account})
+def _record(terms: GDPTerms, random: SecureRandom | None) -> dict[str, Any]:
+    """Return what a record has before the charge."""
+    return release_record(
+        kind="table",
+        status=Status.RELEASED.value,
+        mechanism=MECHANISM,
+        parameters=terms.parameters(),
+        unit=terms.unit,
+        unit_key=terms.charged_unit,
+        relation=Relation.ADD_REMOVE.value,
+        neighbors=NEIGHBORS,
+        random=random,
+    )
 
 
 def _terms_of(stored: Stored) -> GDPTerms:
     """Return the terms that were stored with a charge: the noise is settled there."""
     with suppress(InvalidParameterError, KeyError, TypeError, ValueError):
-        fields = dict(stored.header["terms"])
-        fields["measure"] = tuple(map(tuple, fields["measure"]))
-        return GDPTerms(**fields)
+        return GDPTerms(**stored.header["terms"])
     raise damaged()
 
 

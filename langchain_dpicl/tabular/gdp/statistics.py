@@ -15,17 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.gdp.consistency import Overlap
 from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, TableEvent
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
 
 MISSED = 0.05
 """How often a count's margin does not hold, at most."""
-
-_SHOWN = 5
-"""Counts of each table in a summary."""
 
 
 @dataclass(frozen=True)
@@ -111,23 +107,15 @@ class NoisyStatistics:
     def of(
         cls, terms: GDPTerms, paid: TableEvent, numbers: Sequence[int]
     ) -> NoisyStatistics | None:
-        """Return the statistics of a flat list of numbers; None if it does not fit.
-
-        Args:
-            terms: What was measured.
-            paid: The event that was paid.
-            numbers: All tables, one after the other.
-        """
+        """Return the statistics of all numbers in a row; None if they don't fit."""
         flat = np.array(numbers, dtype=np.int64)
         sizes = [table.size for table in terms.tables]
         if flat.size != sum(sizes):
             return None
-        parts = np.split(flat, np.cumsum(sizes)[:-1])
-        shaped = (
-            part.reshape(table.shape)
-            for part, table in zip(parts, terms.tables, strict=True)
+        parts = zip(np.split(flat, np.cumsum(sizes)[:-1]), terms.tables, strict=True)
+        return cls(
+            terms, paid, tuple(part.reshape(table.shape) for part, table in parts)
         )
-        return cls(terms, paid, tuple(shaped))
 
     @cached_property
     def noises(self) -> tuple[WholeNoise, ...]:
@@ -151,14 +139,13 @@ class NoisyStatistics:
 
         Example:
             >>> from langchain_dpicl import PrivacyBudgetHandler
-            >>> from langchain_dpicl.tabular import (
-            ...     CategoricalColumn, GDPTable, TableSchema
-            ... )
+            >>> from langchain_dpicl.tabular import CategoricalColumn as Column
+            >>> from langchain_dpicl.tabular import GDPTable, TableSchema
             >>> schema = TableSchema(
             ...     label="effect",
             ...     columns=[
-            ...         CategoricalColumn(name="drug", values=["aspirin", "codeine"]),
-            ...         CategoricalColumn(name="effect", values=["none", "nausea"]),
+            ...         Column(name="drug", values=["aspirin", "codeine"]),
+            ...         Column(name="effect", values=["none", "nausea"]),
             ...     ],
             ... )
             >>> rows = [
@@ -178,10 +165,8 @@ class NoisyStatistics:
             >>> first, second = found.counts(of="effect", where={"drug": "codeine"})
             >>> first[0], round(first[1].value, -2)
             ('nausea', 500.0)
-        """  # fmt: skip
-        wanted: tuple[Any, ...] = (columns,)
-        if isinstance(columns, (list, tuple)):
-            wanted = tuple(columns)
+        """
+        wanted = tuple(columns) if isinstance(columns, (list, tuple)) else (columns,)
         if not wanted or len(set(map(repr, wanted))) < len(wanted):
             raise self._unmeasured(wanted)
         return self._table(wanted)
@@ -208,12 +193,10 @@ class NoisyStatistics:
         """
         names, place = self._where(where)
         table = self.table((*names, of))
-        counts = table.noisy[place]
-        order = np.argsort(-counts, kind="stable").tolist()
-        noise, margin = table.noise, table.margin
+        counts, noise, margin = table.noisy[place], table.noise, table.margin
         return [
             (table.values[-1][code], Count(float(counts[code]), noise, margin))
-            for code in order
+            for code in np.argsort(-counts, kind="stable").tolist()
         ]
 
     def mean(self, of: str, where: Mapping[str, Any] | None = None) -> Estimate:
@@ -229,17 +212,15 @@ class NoisyStatistics:
                 the value.
         """
         names, place = self._where(where)
-        for table, tally, law in zip(
-            self.terms.tables, self.tallies, self.noises, strict=True
-        ):
-            others = set(table.columns).difference(names)
+        for n, table in enumerate(self.terms.tables):
             # A sum over the values of a set is one of mentions, and of no rows.
-            if (
-                table.summed == of
-                and set(names) <= set(table.columns)
-                and not (others & table.sets)
-            ):
-                return self._mean(of, tally[place], law, self._table(names), place)
+            has_rows = not table.sets.difference(names)
+            if table.summed == of and has_rows and set(names) <= set(table.columns):
+                sums = self.tallies[n][place]
+                noise = SummedNoise(self.noises[n], np.size(sums)).standard_deviation
+                counted = self._table(names)
+                size = max(float(counted.unbiased[place]), 1.0)
+                return self._mean(of, sums.sum() / size, noise, size, counted.error)
         raise self._unmeasured((*names, of))
 
     def total(self) -> tuple[int, SummedNoise]:
@@ -251,43 +232,16 @@ class NoisyStatistics:
         table = self._table(())
         return int(table.noisy), table.law
 
-    def summary(self) -> str:
-        """Return the statistics in a table for people, with their errors."""
-        lines = []
-        if self.can_tell(()):
-            total, law = self.total()
-            note = "" if total >= law.threshold(MISSED, 1) else "  (hardly any)"
-            lines.append(f"all rows: {total} +- {law.margin(MISSED)}{note}")
-        for table in self.terms.tables:
-            if table.summed is None:
-                lines.append(f"  {table.name}: {self._largest(table.columns)}")
-            else:
-                means = self._means(table.summed, table.columns)
-                lines.append(f"  {table.name}: {means}")
-        rate = f"{1 - MISSED:.0%}".replace("%", " %")
-        lines.append(f"Each +- holds in {rate} of releases, taken by itself.")
-        return "\n".join(lines)
-
     def _mean(
-        self,
-        of: str,
-        sums: NDArray[np.int64],
-        law: WholeNoise,
-        counted: CountTable,
-        place: tuple[int, ...],
+        self, of: str, steps: float, noise: float, size: float, error: float
     ) -> Estimate:
-        """Return a mean: a sum of grid steps from the middle of bounds, by a count."""
+        """Return a mean of grid steps from the middle of bounds, as a number."""
         column = self.terms.table_schema.column(of)
         assert isinstance(column, NumericColumn)  # noqa: S101  # Only these are summed.
-        noise = SummedNoise(law, np.size(sums)).standard_deviation
-        size = max(float(counted.unbiased[place]), 1.0)
-        bound = float(column.bound)
-        steps = min(max(float(np.sum(sums)) / size, -bound), bound)
-        # Halves, because the distance of the bounds may be too large for a float.
-        step = (column.upper / 2 - column.lower / 2) / bound
-        value = column.upper / 2 + column.lower / 2 + steps * step
-        error = math.hypot(noise, steps * counted.error) / size * step
-        return Estimate(min(max(value, column.lower), column.upper), error)
+        steps = min(max(float(steps), -column.bound), column.bound)
+        step = column.half / column.bound
+        value = min(max(column.middle + steps * step, column.lower), column.upper)
+        return Estimate(value, math.hypot(noise, steps * error) / size * step)
 
     def _where(
         self, where: Mapping[str, Any] | None
@@ -299,14 +253,16 @@ class NoisyStatistics:
                 f"{type(where).__name__}."
             )
         given = dict(where or {})
-        column = self.terms.table_schema.column
         for name in given:
-            if name not in self.terms.names:
+            if name not in self.terms.counted:
                 raise self._unmeasured((name,))
-        return tuple(given), tuple(_code(column(n), v) for n, v in given.items())
+        column = self.terms.table_schema.column
+        codes = (column(name).code_of(value) for name, value in given.items())
+        return tuple(given), tuple(codes)
 
-    def _table(self, wanted: tuple[str, ...]) -> CountTable:
+    def _table(self, wanted: tuple[Any, ...]) -> CountTable:
         """Return the counts by these columns, of the table whose sums tell most."""
+        schema = self.terms.table_schema
         told = [
             (SummedNoise(self.noises[n], table.size // self._cells(wanted)), n)
             for n, table in enumerate(self.terms.tables)
@@ -315,18 +271,16 @@ class NoisyStatistics:
         if not told:
             raise self._unmeasured(wanted)
         law, place = min(told, key=lambda found: found[0].standard_deviation)
-        table, schema = self.terms.tables[place], self.terms.table_schema
-        overlap, fitted = self._agreed
+        table, (overlap, fitted) = self.terms.tables[place], self._agreed
         kept = [name for name in table.columns if name in wanted]
-        others = tuple(a for a, n in enumerate(table.columns) if n not in wanted)
         order = [kept.index(name) for name in wanted]
         noisy, unbiased = (
-            np.asarray(counts.sum(axis=others)).transpose(order)
+            np.asarray(counts.sum(axis=table.others(wanted))).transpose(order)
             for counts in (self.tallies[place], fitted[place])
         )
         return CountTable(
             wanted,
-            tuple(values_of(schema.column(name)) for name in wanted),
+            tuple(schema.column(name).options for name in wanted),
             noisy,
             law,
             unbiased,
@@ -336,45 +290,14 @@ class NoisyStatistics:
     @cached_property
     def _agreed(self) -> tuple[Overlap, dict[int, NDArray[np.float64]]]:
         """The count tables, and the counts of each that agree, by its place."""
-        places = [
-            n for n, table in enumerate(self.terms.tables) if table.summed is None
-        ]
+        tables = self.terms.tables
+        places = [n for n, table in enumerate(tables) if table.summed is None]
         overlap = Overlap(
-            tuple(self.terms.tables[n] for n in places),
+            tuple(tables[n] for n in places),
             tuple(self.noises[n].standard_deviation for n in places),
         )
         fitted = overlap.agreeing([self.tallies[n].astype(float) for n in places])
         return overlap, dict(zip(places, fitted, strict=True))
-
-    def _largest(self, columns: Sequence[str]) -> str:
-        """Return the largest counts of a table in words, with their margin."""
-        table = self._table(tuple(columns))
-        order = np.argsort(-table.noisy, axis=None, kind="stable")[:_SHOWN]
-        shown = []
-        for place in order.tolist():
-            codes = np.unravel_index(place, table.noisy.shape)
-            texts = (
-                self.terms.table_schema.column(name).code_text(int(code))
-                for name, code in zip(columns, codes, strict=True)
-            )
-            shown.append(f"{' with '.join(texts)} {table.noisy.flat[place]}")
-        more = ", ..." if table.noisy.size > _SHOWN else ""
-        return f"{', '.join(shown)}{more} (each +- {table.margin})"
-
-    def _means(self, of: str, columns: Sequence[str]) -> str:
-        """Return the means of a sum in words, with their errors."""
-        schema = self.terms.table_schema
-        asked = [
-            {name: value}
-            for name in columns
-            for value in values_of(schema.column(name))
-        ]
-        shown = []
-        for where in asked or [{}]:
-            mean = self.mean(of, where)
-            who = "".join(f"{value} " for value in where.values())
-            shown.append(f"{who}{mean.value:.6g} ({mean.error:.2g})")
-        return f"{', '.join(shown)} (means, standard errors)"
 
     def _cells(self, columns: Sequence[str]) -> int:
         column = self.terms.table_schema.column
@@ -387,30 +310,3 @@ class NoisyStatistics:
             f"{asked:.200} was not measured. What was: {known:.500}. Sums over a "
             "column that holds sets count no rows."
         )
-
-
-def values_of(column: CategoricalColumn | NumericColumn) -> tuple[str, ...]:
-    """Return a column's values as tables name them: categories, or texts of bins."""
-    return tuple(map(column.code_value, range(column.domain_size)))
-
-
-def _code(column: CategoricalColumn | NumericColumn, value: Any) -> int:
-    """Return the code of a value, or of a bin by its text."""
-    values = values_of(column)
-    if isinstance(value, str) and value in values:
-        return values.index(value)
-    # What the column would count as another value is none of its own.
-    strict: dict[str, Any] = {"missing": None}
-    strict |= (
-        {"outside": "refuse"}
-        if isinstance(column, NumericColumn)
-        else {"other": None, "max_items": None}
-    )
-    try:
-        return int(column.model_copy(update=strict).codes([value])[0])
-    except InvalidParameterError:
-        pass
-    raise InvalidParameterError(
-        f"where names {value!r:.100}, which is no value of column {column.name!r}. "
-        f"Its values are {', '.join(map(repr, values)):.400}."
-    )

@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
+from langchain_core.documents import Document
 from typing_extensions import Self, override
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, require_account
+from langchain_dpicl.accounting import Pure, compose
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.released import ReleasedCorpus
+from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
-from langchain_dpicl.tabular.gdp.facts import (
-    UNTOLD,
-    FactWriter,
-    check_words,
-    counted_names,
-)
-from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
+from langchain_dpicl.tabular.gdp.facts import UNTOLD, FactWriter, Words
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.release import Released, released
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tally, count_rows, merge
-from langchain_dpicl.tabular.gdp.terms import GDPTerms, Measure, Noise, read_measure
+from langchain_dpicl.tabular.gdp.terms import (
+    GDPTerms,
+    Measure,
+    Noise,
+    TableEvent,
+    read_measure,
+)
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
-    not_released,
+    RowText,
+    row_unit_of,
 )
-from langchain_dpicl.tabular.row_text import RowText
-from langchain_dpicl.tabular.rows import UnitRows
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import require_schema
+
+WRONG = 0.05
+"""How often a margin misses, or a lead comes out the wrong way round, or even."""
 
 
-class GDPTable(ReleasedTable):
+@dataclass(frozen=True)
+class TableForecast:
+    """What one release costs, and what it can tell.
+
+    Attributes:
+        epsilon: What it is charged, at the account's delta where noise is Gaussian.
+        noise: Which noise it has.
+        n_rows: The rows that it was asked for.
+        margin: What a count is off by at most, in 95 % of releases.
+        lead: Rows that one value must have more than another one for its noisy count to
+            be larger in 95 % of releases.
+        means: By summed column, the standard error of the mean of all these rows, of
+            a part of 1/n of them n times as large.
+    """
+
+    epsilon: float
+    noise: str
+    n_rows: int
+    margin: int
+    lead: int
+    means: dict[str, float]
+
+    def __str__(self) -> str:
+        means = (
+            f" The mean {name} of {self.n_rows} rows is known to +- {error:.2g}."
+            for name, error in self.means.items()
+        )
+        return (
+            f"One charge of epsilon {self.epsilon:.4g}, {self.noise} noise; no model "
+            f"calls. Each count is known to +- {self.margin}, and of two values the "
+            f"one with {self.lead} rows more has the larger count, each in 95 % of "
+            f"releases.{''.join(means)}"
+        )
+
+
+class GDPTable(ReleasedTable[GDPTerms, Released]):
     """Noisy counts of a table, paid for once: tables, sentences, examples are free.
 
     Rows are counted by columns and pairs of columns; numbers without bins are summed
@@ -79,7 +120,10 @@ class GDPTable(ReleasedTable):
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler
         >>> from langchain_dpicl.tabular import (
-        ...     CategoricalColumn, GDPTable, NumericColumn, TableSchema
+        ...     CategoricalColumn,
+        ...     GDPTable,
+        ...     NumericColumn,
+        ...     TableSchema,
         ... )
         >>> schema = TableSchema(
         ...     label="ill",
@@ -97,7 +141,7 @@ class GDPTable(ReleasedTable):
         ['no', 'yes']
         >>> round(table.statistics.mean("age", {"ill": "yes"}).value)
         70
-    """  # fmt: skip
+    """
 
     def __init__(  # noqa: PLR0913 - a release's public terms, one by one
         self,
@@ -113,41 +157,26 @@ class GDPTable(ReleasedTable):
         progress: bool | None = None,
         random: SecureRandom | None = None,
     ) -> None:
-        self._data = Hidden(rows)
+        hidden = Hidden(rows)
         # Whatever fails from here on, tracebacks show this frame and no row.
         del rows
-        if not isinstance(schema, TableSchema):
+        row_unit = row_unit_of(hidden.value)
+        if row_unit is not None and unit_key not in (None, row_unit):
             raise InvalidParameterError(
-                f"schema must be a TableSchema, not {type(schema).__name__}: it says "
-                "which values and bounds are public."
+                f"unit_key must be left out, or be {row_unit!r}: each of these rows "
+                "was read from all records of one unit."
             )
-        row_unit = None
-        if isinstance(self._data.value, UnitRows):
-            row_unit = self._data.value.unit_key
-            if unit_key not in (None, row_unit):
-                raise InvalidParameterError(
-                    f"unit_key must be left out, or be {row_unit!r}: each of these "
-                    "rows was read from all records of one unit."
-                )
-            unit_key = None
-        self._terms = GDPTerms(
-            table_schema=schema,
+        terms = GDPTerms(
+            table_schema=require_schema(schema),
             measure=read_measure(measure, schema),
-            unit_key=unit_key,
-            rows_per_unit=parameters.count(rows_per_unit, "rows_per_unit"),
+            unit_key=None if row_unit is not None else unit_key,
+            rows_per_unit=rows_per_unit,
             noise=noise,
-            epsilon=None if epsilon is None else parameters.epsilon(epsilon),
+            epsilon=epsilon,
             row_unit=row_unit,
         )
-        if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
-            raise InvalidParameterError(
-                f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
-            )
-        self._schema, self._unit_key = schema, unit_key
-        self._binned, self._budget = True, budget
         self._progress, self._random = progress, checked_source(random)
-        self._lock = threading.Lock()
-        self._released: Released | None = None
+        self._prepare(terms, hidden, budget)
 
     @classmethod
     def from_tallies(
@@ -198,29 +227,17 @@ class GDPTable(ReleasedTable):
             random=random,
         )
 
-    def __repr__(self) -> str:
-        terms = self._terms
-        return (
-            f"{type(self).__name__}(label={self.schema.label!r}, "
-            f"measure={list(terms.measure)}, noise={terms.noise!r}, "
-            f"released={self._released is not None}"
-            f"{'' if self._random is None else f', random={self._random!r}'})"
-        )
-
     @override
-    def release(self, *, resume: bool = False) -> Self:
-        with self._lock:
-            if self._released is None:
-                self._released = released(
-                    self._terms,
-                    require_account(self._budget, "table"),
-                    self._count,
-                    random=self._random,
-                    resume=resume,
-                )
-                # Nothing reads the rows again.
-                self._data = Hidden(None)
-            return self
+    def _release(self, budget: PrivacyBudgetHandler, *, resume: bool) -> Released:
+        source = self._random
+        return released(self._terms, budget, self._count, random=source, resume=resume)
+
+    def _count(self) -> Tally:
+        rows = Hidden(self._once_read())
+        if isinstance(rows.value, Tally):
+            return rows.value
+        shown, random = self._progress, self._random
+        return count_rows(rows.value, self._terms, progress=shown, random=random)
 
     def forecast(self, n_rows: int) -> TableForecast:
         """Return what a release could tell of so many rows; nothing is charged.
@@ -234,7 +251,29 @@ class GDPTable(ReleasedTable):
             PlanMismatchError: If the account's plan is for another release, or none
                 can be made.
         """
-        return forecast(self._terms, require_account(self._budget, "table"), n_rows)
+        rows, account = parameters.count(n_rows, "n_rows"), self._account()
+        terms = self._terms.settled(account)
+        paid = cast("TableEvent", account.quote(terms.charge())[0])
+        means: dict[str, float] = {}
+        counted = None
+        for table, law in zip(terms.tables, terms.noises(paid), strict=True):
+            column = terms.table_schema.column(table.summed) if table.summed else None
+            if isinstance(column, NumericColumn):
+                noise = SummedNoise(law, table.size).standard_deviation
+                means[column.name] = noise / table.bound * column.half / rows
+            else:
+                counted = counted or law
+        assert counted is not None  # noqa: S101 - a sum has a count beside it
+        cost = paid.epsilon if isinstance(paid, Pure) else None
+        return TableForecast(
+            epsilon=cost or compose([paid], account.delta),
+            noise=terms.noise or "",
+            n_rows=rows,
+            margin=SummedNoise(counted, 1).margin(WRONG),
+            # The law of two draws' difference is that of their sum: both are even.
+            lead=SummedNoise(counted, 2).threshold(WRONG, 1),
+            means=means,
+        )
 
     @property
     def statistics(self) -> NoisyStatistics:
@@ -243,21 +282,19 @@ class GDPTable(ReleasedTable):
         Raises:
             InvalidParameterError: If nothing was released yet.
         """
-        return self._found()[0]
+        return self._released[0]
+
+    @override
+    def _record(self) -> dict[str, Any]:
+        return self._released[1]
 
     @override
     def summary(self) -> str:
-        return self.statistics.summary()
-
-    @override
-    def record(self) -> dict[str, Any]:
-        record: dict[str, Any] = json.loads(json.dumps(self._found()[1]))
-        return record
+        return "\n".join(one.page_content for one in self._facts(Words(people="rows")))
 
     @override
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
-        number = parameters.count(k, "k")
-        source = self._random or current()
+        number, source = parameters.count(k, "k"), self._random or current()
         return draw_rows(self.release().statistics, number, source, balanced=balanced)
 
     def documents(
@@ -291,58 +328,31 @@ class GDPTable(ReleasedTable):
             InvalidParameterError: If an argument can't be used; nothing is charged
                 then. As for `release`, too.
         """
-        said = dict(phrases) if isinstance(phrases, Mapping) else phrases or {}
-        aside = check_words(counted_names(self._terms), people, said, untold)
-        statistics = self.release().statistics
+        terms = self._terms
+        given = {"people": people, "phrases": phrases or {}, "untold": untold}
+        words = Words.model_validate(given).fit(terms)
+        if terms.charged_unit is None or terms.rows_per_unit > 1:
+            words = words.model_copy(update={"people": "rows"})
+        documents = self.release()._facts(words)  # noqa: SLF001 - of this object
         # With these words the sentences can be made again, of what the ledger stored.
-        has_units = self._terms.charged_unit is not None
-        who = people if has_units and self._terms.rows_per_unit == 1 else "rows"
-        words = {"people": who, "phrases": said, "untold": sorted(aside)}
-        writer = FactWriter(statistics, who, said, aside)
-        return ReleasedCorpus(writer.documents(), {**self.record(), "wording": words})
+        wording = words.model_dump(mode="json")
+        return ReleasedCorpus(documents, {**self.record(), "wording": wording})
+
+    def _facts(self, words: Words) -> Iterator[Document]:
+        return FactWriter(self.statistics, words).documents()
 
     @override
     def _texts(self) -> RowText:
-        names = self._terms.names
-        if names == self.schema.names:
+        names, schema = self._terms.names, self.schema
+        if names == schema.names:
             return super()._texts()
-        if self.schema.label not in names or len(names) < 2:  # noqa: PLR2004 - the label and a feature
+        if schema.label not in names or len(names) < 2:  # noqa: PLR2004 - and a feature
             raise InvalidParameterError(
                 "An example shows the label and a feature, and measure= names "
                 f"{', '.join(map(repr, names)):.200}: measure the label "
-                f"{self.schema.label!r} with a feature too."
+                f"{schema.label!r} with a feature too."
             )
         # What was not measured stands in no example: it is left out of a query too.
-        columns = tuple(map(self.schema.column, names))
-        shown = self.schema.model_copy(update={"columns": columns})
-        return RowText(shown, True, self._unit_key, ignores_others=True)
-
-    def _count(self) -> Tally:
-        """Count the rows; of an iterator, once."""
-        data = self._data
-        if isinstance(data.value, Tally):
-            return data.value
-        if isinstance(data.value, Iterator):
-            self._data = Hidden(_Spent())
-        return count_rows(
-            data.value,
-            self._terms,
-            progress=self._progress,
-            random=self._random,
-        )
-
-    def _found(self) -> Released:
-        if self._released is None:
-            raise not_released()
-        return self._released
-
-
-class _Spent:
-    """What is left of an iterator that was read in part: no table."""
-
-    def __iter__(self) -> Iterator[Any]:
-        raise InvalidParameterError(
-            "The rows came from an iterator, and reading it failed before: what is "
-            "left of it is not the table. Make a new GDPTable with a new iterator, or "
-            "with data that can be read again."
-        )
+        columns = tuple(map(schema.column, names))
+        shown = schema.model_copy(update={"columns": columns})
+        return RowText(shown, self._terms.unit_key, ignores_others=True)

@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms.random import SecureRandom
@@ -43,15 +42,13 @@ from langchain_dpicl.tabular.gdp.terms import (
     read_measure,
 )
 from langchain_dpicl.tabular.people import (
-    Codes,
     Digests,
+    People,
     distinct_digests,
     read_people,
 )
-from langchain_dpicl.tabular.rows import Columns
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import require_schema
 
 _KEY_BYTES = 32
 
@@ -83,7 +80,7 @@ class Tally:
 
 
 @hiding
-def count_rows(  # noqa: D417 - as for `read_people`
+def count_rows(
     data: Any,
     terms: GDPTerms,
     *,
@@ -91,30 +88,17 @@ def count_rows(  # noqa: D417 - as for `read_people`
     random: SecureRandom | None = None,
     key: bytes | None = None,
 ) -> Tally:
-    """Read rows once, and count what a release of these terms needs.
-
-    Args:
-        data: The rows.
-        terms: What is measured.
-
-    Raises:
-        InvalidParameterError: If a row is not what the schema allows.
-        UnitError: If a row has no unit id.
-    """
-    schema = terms.table_schema
-    items = {c.name: getattr(c, "max_items", None) for c in schema.columns}
+    """Read rows once, and count what a release needs; see `read_people`."""
     people = read_people(
         data,
-        schema.names,
-        lambda columns: _encoded(columns, schema),
+        terms.table_schema,
         unit_key=terms.unit_key,
         rows_per_unit=terms.rows_per_unit,
-        widths={name: most for name, most in items.items() if most is not None},
         random=random,
         progress=progress,
         key=key,
     )
-    exact = [_counted(table, people.codes) for table in terms.tables]
+    exact = [_counted(table, people) for table in terms.tables]
     return Tally(terms, exact, people.n_rows, people.units)
 
 
@@ -153,10 +137,10 @@ def tally(
             f"key must be {_KEY_BYTES} secret bytes: secrets.token_bytes({_KEY_BYTES})."
         )
     terms = GDPTerms(
-        table_schema=schema,
+        table_schema=require_schema(schema),
         measure=read_measure(measure, schema),
         unit_key=unit_key,
-        rows_per_unit=parameters.count(rows_per_unit, "rows_per_unit"),
+        rows_per_unit=rows_per_unit,
     )
     found = count_rows(rows, terms, progress=False, key=key)
     digest = hashlib.blake2b(key, digest_size=16, person=b"dpicl.tallykey").hexdigest()
@@ -205,27 +189,9 @@ def merge(tallies: Iterable[Tally]) -> Tally:
     return Tally(terms, sums, n_rows, units, key, tuple(parts))
 
 
-def _encoded(columns: Columns, schema: TableSchema) -> dict[str, NDArray[np.int64]]:
-    """Return columns of rows as codes, or as grid steps where they have none.
-
-    Every column is checked, whether it is measured or not.
-    """
-    encoded = {}
-    for column in schema.columns:
-        values = columns[column.name]
-        if isinstance(column, NumericColumn) and not column.has_codes:
-            encoded[column.name] = column.grid(values)
-        elif isinstance(column, CategoricalColumn) and column.is_set:
-            encoded[column.name] = column.item_codes(values)
-        else:
-            encoded[column.name] = column.codes(values)
-    return encoded
-
-
-def _counted(table: MeasuredTable, codes: Codes) -> NDArray[np.int64]:
+def _counted(table: MeasuredTable, people: People) -> NDArray[np.int64]:
     """Add up encoded rows: each adds to at most `table.cells` cells of one table."""
-    names = [*table.columns, *filter(None, [table.summed])]
-    n_rows = len(codes[names[0]])
+    codes, n_rows = people.codes, len(people)
     places: NDArray[np.int64] = np.zeros((n_rows, 1), dtype=np.int64)
     for name, size in zip(table.columns, table.shape, strict=True):
         own = codes[name].astype(np.int64)

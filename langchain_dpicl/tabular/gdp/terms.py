@@ -16,24 +16,22 @@ Privacy:
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import field_serializer, field_validator, model_validator
-from typing_extensions import Self
+from pydantic import field_validator, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge, Gaussian, Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import tables
-from langchain_dpicl.public import Public
+from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.gdp.margins import WholeNoise
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import TableTerms
 
 MECHANISM = "gdp_table"
 
@@ -47,12 +45,6 @@ Measure: TypeAlias = Sequence[str | tuple[str, ...]]
 
 TableEvent: TypeAlias = Pure | Gaussian
 """What is charged: for discrete Laplace noise, or for Gaussian."""
-
-_MOST = 2
-_ASKED = (
-    "measure must list columns and pairs of columns: "
-    "[('condition', 'drug'), ('drug', 'side effect'), 'age']."
-)
 
 
 @dataclass(frozen=True)
@@ -75,15 +67,39 @@ class MeasuredTable:
     cells: int
     sets: frozenset[str]
 
+    @classmethod
+    def of(cls, schema: TableSchema, names: Sequence[str]) -> MeasuredTable:
+        """Return the table of one or two columns.
+
+        Raises:
+            InvalidParameterError: If the schema has no such column.
+        """
+        columns = [schema.column(name) for name in names]
+        coded = [column for column in columns if column.domain_size]
+        summed = next((c for c in columns if c not in coded), None)
+        items = {column.name: getattr(column, "max_items", None) for column in coded}
+        return cls(
+            columns=tuple(column.name for column in coded),
+            summed=summed.name if summed else None,
+            shape=tuple(column.domain_size for column in coded),
+            bound=summed.bound if isinstance(summed, NumericColumn) else 1,
+            cells=math.prod(most or 1 for most in items.values()),
+            sets=frozenset(name for name, most in items.items() if most is not None),
+        )
+
     @property
     def name(self) -> str:
         """What the record calls it."""
-        return table_name((*self.columns, self.summed) if self.summed else self.columns)
+        return " x ".join((*self.columns, *filter(None, [self.summed])))
 
     @property
     def size(self) -> int:
         """How many numbers it has."""
         return math.prod(self.shape)
+
+    def others(self, columns: Collection[str]) -> tuple[int, ...]:
+        """Return the axes of the other columns than these."""
+        return tuple(n for n, name in enumerate(self.columns) if name not in columns)
 
     def tells(self, columns: Collection[str]) -> bool:
         """Return whether its sums over the other columns count by these columns.
@@ -91,66 +107,31 @@ class MeasuredTable:
         Rows are counted once in a sum over a column of single values. A sum over a
         column that holds sets counts mentions, and no rows.
         """
-        others = [name for name in self.columns if name not in columns]
+        summed_over = {self.columns[axis] for axis in self.others(columns)}
         is_part = all(name in self.columns for name in columns)
-        return self.summed is None and is_part and not self.sets.intersection(others)
+        return self.summed is None and is_part and not self.sets & summed_over
 
 
-def table_name(columns: Sequence[str]) -> str:
-    """Return what a table is called in the record.
-
-    Example:
-        >>> table_name(("condition", "drug"))
-        'condition x drug'
-    """
-    return " x ".join(columns)
-
-
-class GDPTerms(Public):
-    """The public terms of a `GDPTable`: its identity, its key, and its record.
+class GDPTerms(TableTerms):
+    """The public terms of a `GDPTable`.
 
     Attributes:
-        table_schema: The public schema.
         measure: The columns of each table, one or two.
-        unit_key: The column that says whose a row is; None: each row is a unit.
-        rows_per_unit: Most rows of a unit that take part.
         noise: Which; None leaves it to the account (`settled`).
-        epsilon: Of Laplace noise; None leaves it to the account.
-        row_unit: The `unit_key` of the records that rows were read from, one row a unit
-            (`TextRows`); None: a row is not known to be more than a row.
     """
 
-    table_schema: TableSchema
+    mechanism: ClassVar[str] = MECHANISM
+
     measure: tuple[tuple[str, ...], ...]
-    unit_key: str | None = None
-    rows_per_unit: int = 1
     noise: Noise | None = None
-    epsilon: float | None = None
-    row_unit: str | None = None
 
-    @field_validator("table_schema", mode="before")
+    @field_validator("measure", mode="before")
     @classmethod
-    def _schema(cls, given: Any) -> Any:
-        return TableSchema(**given) if isinstance(given, Mapping) else given
-
-    @field_serializer("table_schema")
-    def _described(self, schema: TableSchema) -> dict[str, Any]:
-        return schema.describe()
-
-    @field_validator("unit_key")
-    @classmethod
-    def _named(cls, given: str | None) -> str | None:
-        if given is not None and not given.strip():
-            raise ValueError("it must be the name of a column")
-        return given
+    def _tuples(cls, given: Any) -> Any:
+        return tuple(map(tuple, given)) if isinstance(given, list) else given
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.unit_key is None and self.rows_per_unit != 1:
-            raise ValueError(
-                "rows_per_unit= needs unit_key=, the column that says whose a row is: "
-                "without one each row is a unit of its own"
-            )
         if self.epsilon is not None and self.noise == "gaussian":
             raise ValueError(
                 "epsilon= is that of Laplace noise. Leave Gaussian noise to the "
@@ -167,7 +148,7 @@ class GDPTerms(Public):
     @property
     def tables(self) -> tuple[MeasuredTable, ...]:
         """What is measured, in the order of `measure`."""
-        return tuple(measured_table(self.table_schema, own) for own in self.measure)
+        return tuple(MeasuredTable.of(self.table_schema, own) for own in self.measure)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,18 +157,10 @@ class GDPTerms(Public):
         return tuple(name for name in self.table_schema.names if name in named)
 
     @property
-    def charged_unit(self) -> str | None:
-        """What names the protected unit for the account; None: a row."""
-        return self.unit_key or self.row_unit
-
-    @property
-    def unit(self) -> str:
-        """What is protected, for the record."""
-        if self.unit_key is not None:
-            return f"all rows with the same {self.unit_key!r}"
-        if self.row_unit is not None:
-            return f"all records with the same {self.row_unit!r}, read as one row"
-        return "one row"
+    def counted(self) -> tuple[str, ...]:
+        """Those of `names` that rows are counted by."""
+        column = self.table_schema.column
+        return tuple(name for name in self.names if column(name).domain_size)
 
     @property
     def moved(self) -> dict[str, list[int]]:
@@ -197,6 +170,7 @@ class GDPTerms(Public):
             "cells": [table.cells for table in self.tables],
         }
 
+    @override
     def charge(self) -> Charge:
         """Return what a release is charged, of settled terms."""
         if self.noise == "gaussian":
@@ -209,7 +183,7 @@ class GDPTerms(Public):
         Raises:
             InvalidParameterError: If there is noise among it that can't be drawn.
         """
-        count, rows = len(self.tables), self.rows_per_unit
+        count, rows = len(self.measure), self.rows_per_unit
         if isinstance(paid, Gaussian):
             return (*tables.gaussian_noises(paid, count, **self.moved, rows=rows),)
         return (*tables.laplace_noises(paid, count, **self.moved, rows=rows),)
@@ -241,40 +215,6 @@ class GDPTerms(Public):
             raise refusals[0]
         return min(found, key=lambda quoted: quoted[0])[1]
 
-    def digest(self) -> str:
-        """Return what tells releases apart that are not the same measurement."""
-        data = json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()
-        return hashlib.blake2b(data, digest_size=32).hexdigest()
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the terms for the record, the schema by its digest."""
-        found = self.model_dump(
-            mode="json", exclude={"unit_key", "row_unit", "epsilon"}
-        )
-        schema = self.table_schema.fingerprint()
-        del found["table_schema"]
-        return {"schema": schema, **found, "text_key": "text", "label_key": "label"}
-
-
-def measured_table(schema: TableSchema, own: Sequence[str]) -> MeasuredTable:
-    """Return the table of one or two columns.
-
-    Raises:
-        InvalidParameterError: If the schema has no such column.
-    """
-    columns = [schema.column(name) for name in own]
-    summed = [c for c in columns if isinstance(c, NumericColumn) and not c.has_codes]
-    coded = [column for column in columns if column.has_codes]
-    items = {c.name: getattr(c, "max_items", None) for c in coded}
-    return MeasuredTable(
-        columns=tuple(column.name for column in coded),
-        summed=summed[0].name if summed else None,
-        shape=tuple(column.domain_size for column in coded),
-        bound=summed[0].bound if summed else 1,
-        cells=math.prod(most or 1 for most in items.values()),
-        sets=frozenset(name for name, most in items.items() if most is not None),
-    )
-
 
 def read_measure(measure: Any, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
     """Return each table's columns.
@@ -286,43 +226,39 @@ def read_measure(measure: Any, schema: TableSchema) -> tuple[tuple[str, ...], ..
 
     Raises:
         InvalidParameterError: If it is no list of names and pairs of names, a column is
-            unknown, a table is there twice, a pair has no list around it, or a sum has
-            no count beside it.
+            unknown, a table is there twice, or a sum has no count beside it.
     """
     if measure is None:
         pairs = tuple((schema.label, column.name) for column in schema.features)
-        counted = [measured_table(schema, own) for own in pairs]
+        counted = [MeasuredTable.of(schema, own) for own in pairs]
         is_told = any(table.tells((schema.label,)) for table in counted)
         return pairs if is_told else ((schema.label,), *pairs)
-    if isinstance(measure, tuple) and list(map(type, measure)) == [str, str]:
+    listed = measure if isinstance(measure, list) else []
+    found = [(own,) if isinstance(own, str) else own for own in listed]
+    if not found or not all(map(_is_table, found)):
         raise InvalidParameterError(
-            f"measure={measure!r:.200} may mean one pair or two columns: write a list, "
-            "[('drug', 'side effect')] for the pair, ['drug', 'side effect'] for both."
+            "measure must be a list of columns and pairs of columns: "
+            "[('condition', 'drug'), 'age'] counts by the pair and by the age."
         )
-    found = [_columns(own) for own in _listed(measure)]
-    if not found:
-        raise InvalidParameterError(_ASKED)
-    for place, own in enumerate(found):
-        if len(own) > _MOST or len(set(own)) < len(own):
+    names = [frozenset(own) for own in found]
+    for own, named in zip(found, names, strict=True):
+        if len(own) > 2 or len(named) < len(own):  # noqa: PLR2004
             raise InvalidParameterError(
                 f"measure lists {own!r:.200}: a table is of one column or of two "
                 "different ones."
             )
-        if any(
-            set(own) == set(other) or table_name(own) == table_name(other)
-            for other in found[:place]
-        ):
+        if names.count(named) > 1:
             raise InvalidParameterError(
-                f"measure lists {table_name(own)!r:.200} twice. The order of a pair "
-                "does not matter: name each table once."
+                f"measure lists {own!r:.200} twice. The order of a pair does not "
+                "matter: name each table once."
             )
     _require_counts(found, schema)
-    return tuple(found)
+    return tuple(map(tuple, found))
 
 
 def _require_counts(measure: Sequence[tuple[str, ...]], schema: TableSchema) -> None:
     """Refuse sums that no count stands beside."""
-    made = [measured_table(schema, own) for own in measure]
+    made = [MeasuredTable.of(schema, own) for own in measure]
     for own, table in zip(measure, made, strict=True):
         if table.summed is None:
             continue
@@ -332,23 +268,13 @@ def _require_counts(measure: Sequence[tuple[str, ...]], schema: TableSchema) -> 
                 "them public bins (bins=)."
             )
         if not any(other.tells(table.columns) for other in made):
-            by = table_name(table.columns) or schema.label
             raise InvalidParameterError(
                 f"measure lists a sum of {table.summed!r}, and no count that makes a "
-                f"mean of it: measure {by!r} too, or give {table.summed!r} public bins "
-                "(bins=)."
+                f"mean of it: measure {(*table.columns, schema.label)[0]!r} too, or "
+                f"give {table.summed!r} public bins (bins=)."
             )
 
 
-def _listed(given: Any) -> list[Any]:
-    # A set has another order in every process; a text is a list of letters.
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
-        raise InvalidParameterError(_ASKED)
-    return list(given)
-
-
-def _columns(given: Any) -> tuple[str, ...]:
-    own = (given,) if isinstance(given, str) else tuple(_listed(given))
-    if not own or not all(isinstance(name, str) for name in own):
-        raise InvalidParameterError(_ASKED)
-    return own
+def _is_table(given: Any) -> bool:
+    is_pair = isinstance(given, (list, tuple)) and len(given) > 0
+    return is_pair and all(isinstance(name, str) for name in given)

@@ -10,17 +10,11 @@ from langchain_dpicl.common.hidden import Hidden, hiding, without_frames
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.public import Frozen
-from langchain_dpicl.tabular.ldp.reports import (
-    Codes,
-    Wording,
-    encoded,
-    null_rows,
-    randomized,
-)
-from langchain_dpicl.tabular.ldp.terms import LDPTerms
-from langchain_dpicl.tabular.rows import WantedColumns, read_chunks
-from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.split import Split
+from langchain_dpicl.tabular.ldp.reports import Codes, null_rows, randomized, written
+from langchain_dpicl.tabular.ldp.terms import LDPTerms, Split
+from langchain_dpicl.tabular.rows import read_chunks
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import require_schema
 
 SECURE = "secure"
 """What a client says of randomness that comes from the operating system."""
@@ -75,17 +69,18 @@ class LDPClient(Frozen):
         self, schema: TableSchema, *, epsilon: float, split: Split = "even"
     ) -> None:
         self._epsilon = parameters.epsilon(epsilon)
-        self._terms = LDPTerms(schema, self._epsilon, split)
-        self._wording = Wording(schema)
+        self._terms = LDPTerms(
+            table_schema=require_schema(schema), epsilon=epsilon, split=split
+        )
 
     def __repr__(self) -> str:
-        columns = len(self._terms.schema.names)
+        columns = len(self._terms.sizes)
         return f"{type(self).__name__}(columns={columns}, epsilon={self._epsilon:g})"
 
     @property
     def epsilons(self) -> dict[str, float]:
         """Each column's epsilon."""
-        return self._terms.epsilons(self._epsilon)
+        return self._terms.column_epsilons(self._epsilon)
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -95,7 +90,7 @@ class LDPClient(Frozen):
         once, beside the reports; `LDPTable.from_reports(terms=...)` compares them.
         """
         random = "NOT SECURE, for tests only" if current().is_seeded else SECURE
-        return {**self._terms.described(), "random": random}
+        return {**self._terms.parameters(), "random": random}
 
     @hiding
     def report(self, row: Mapping[str, Any]) -> dict[str, str]:
@@ -128,7 +123,7 @@ class LDPClient(Frozen):
         invitations. Make each null report once and keep it.
         """
         (report,) = null_rows(1, self._terms.sizes).tolist()
-        return self._wording.write(report)
+        return written(self._terms.table_schema, report)
 
     def reports(self, data: Any) -> Iterator[dict[str, str]]:
         """Yield one report a row, for a place that holds the rows of many people.
@@ -156,16 +151,18 @@ class LDPClient(Frozen):
         return self._reports(hidden)
 
     def _reports(self, data: Hidden[Any]) -> Iterator[dict[str, str]]:
-        terms, epsilons = self._terms, list(self.epsilons.values())
-        wanted = WantedColumns(terms.schema.names)
-        chunks = Hidden(read_chunks(data.value, wanted))
+        schema, sizes = self._terms.table_schema, self._terms.sizes
+        epsilons = [*self.epsilons.values()]
+        chunks = Hidden(read_chunks(data.value, schema.names))
 
         def made() -> Codes | None:
-            columns, _ = next(chunks.value, (None, 0))
-            if columns is None:
+            cells, _ = next(chunks.value, (None, 0))
+            if cells is None:
                 return None
-            rows = encoded(terms.schema, columns)
-            return randomized(rows, terms.sizes, epsilons)
+            rows = {column.name: column.codes(cells[column.name]) for column in columns}
+            return randomized(rows, sizes, epsilons)
 
+        columns = schema.columns
         while (reports := without_frames(made)) is not None:
-            yield from map(self._wording.write, reports.tolist())
+            for report in reports.tolist():
+                yield written(schema, report)

@@ -27,18 +27,18 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from langchain_dpicl.tabular.distribution import (
+    Codes,
     Distribution,
+    Floats,
     JointDistribution,
     LabelDistribution,
+    project_to_simplex,
     shares_by_label,
 )
-from langchain_dpicl.tabular.ldp.reports import Codes, ReportCounts
-from langchain_dpicl.tabular.simplex import project_to_simplex
+from langchain_dpicl.tabular.ldp.reports import ReportCounts
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Model: TypeAlias = Literal["label", "joint"]
 
 
@@ -49,11 +49,8 @@ def reconstruct(frequencies: Any, epsilons: Sequence[float]) -> Floats:
     estimate sums to what `frequencies` sums to. Single cells may be negative, and stay
     so: `project_to_simplex` makes a distribution of it.
 
-    Args:
-        frequencies: A table with one axis per column; shape `(d_1, ..., d_F)`. Counts
-            do as well: the map is linear, and the estimate is of counts then.
-        epsilons: What each column was randomized with, in the order of the axes;
-            `math.inf` for a column that was not randomized.
+    The table has one axis per column, each with its epsilon (`math.inf` for a column
+    that was not randomized). Counts do as well: the map is linear.
 
     Example:
         >>> reports = np.array([0.6, 0.4])  # Of a column that is always 0.
@@ -73,11 +70,6 @@ def share_errors(frequencies: Floats, epsilon: float, n: int) -> Floats:
     The frequencies lambda of a column sum to 1, so pi = (lambda - b) / a. The reports
     of n independent rows are multinomial: Var(pi) = lambda (1 - lambda) / (n a^2). It
     holds both the randomness of the responses and that of which rows were met.
-
-    Args:
-        frequencies: The reports' expected frequencies.
-        epsilon: What the column was randomized with.
-        n: Number of reports, at least 1.
 
     Example:
         >>> share_errors(np.array([0.5, 0.5]), math.inf, 100)
@@ -114,17 +106,12 @@ def fit(
 
     Estimates below 0 are projected onto the simplex.
 
-    Args:
-        counts: Counts of one report or more.
-        epsilons: What each column was randomized with; `math.inf` for not at all.
-        model: Which model.
-
     Example:
         >>> counts = ReportCounts([2, 2], label=1)
         >>> counts.add(np.array([[0, 0], [1, 1]] * 50))
         >>> fitted = fit(counts, [2.0, 2.0])
-        >>> fitted.kind, fitted.marginal(0).tolist()
-        ('label', [0.5, 0.5])
+        >>> fitted.marginal(0).tolist()
+        [0.5, 0.5]
     """
     label = counts.label
     if model == "joint" and (joint := counts.joint) is not None:
@@ -165,51 +152,34 @@ def draw_rows(
     *,
     balanced: bool,
 ) -> Codes:
-    """Return rows of codes.
+    """Return k rows of codes.
 
-    Args:
-        distribution: The fitted distribution.
-        counts: The reports, counted.
-        epsilons: What each column was randomized with.
-        k: How many rows.
-        balanced: Whether labels take turns, the most frequent first, each with its
-            telling row and then with drawn ones; a label that the reports give no
-            weight does not come. Otherwise all rows are drawn, labels as often as in
-            the table.
+    `balanced`: labels take turns, the most frequent first, each with its telling row
+    and then with drawn ones; a label that the reports give no weight does not come.
+    Otherwise all rows are drawn, labels as often as in the table.
     """
     if not balanced:
         return distribution.sample(k)
     weights = distribution.marginal(counts.label)
-    order = np.argsort(-weights, kind="stable")
-    labels = order[weights[order] > 0]
-    turns = labels[np.arange(k) % len(labels)]
-    rows = np.empty((k, len(epsilons)), np.int64)
-    for label in np.unique(turns):
-        places = np.flatnonzero(turns == label)
-        rows[places[1:]] = distribution.sample(len(places) - 1, label=int(label))
-    first = min(k, len(labels))
-    rows[:first] = _telling_rows(counts, epsilons, weights, labels)[:first]
-    return rows
+    return distribution.balanced(k, _telling_rows(counts, epsilons, weights))
 
 
 def _telling_rows(
-    counts: ReportCounts, epsilons: Sequence[float], weights: Floats, labels: Codes
+    counts: ReportCounts, epsilons: Sequence[float], weights: Floats
 ) -> Codes:
-    """Return the telling row of each label that has weight.
+    """Return the telling row of each label.
 
     Whatever model was fitted, it rests on the reports of two columns at a time.
     """
-    rows = np.empty((len(labels), len(epsilons)), np.int64)
+    rows = np.zeros((len(weights), len(epsilons)), np.int64)
     for column in range(len(epsilons)):
-        if column == counts.label:
-            rows[:, column] = labels
-            continue
-        pairs = _pair_shares(counts, epsilons, column)
-        shares = shares_by_label(pairs, weights)[labels]
-        if len(labels) > 1:
-            # Weighted: of a label that is rare, reports say little but chance.
-            shares = shares - weights[labels] @ shares
-        rows[:, column] = np.argmax(shares, axis=1)
+        if column != counts.label:
+            pairs = _pair_shares(counts, epsilons, column)
+            shares = shares_by_label(pairs, weights)
+            if np.count_nonzero(weights) > 1:
+                # Weighted: of a label that is rare, reports say little but chance.
+                shares = shares - weights @ shares
+            rows[:, column] = np.argmax(shares, axis=1)
     return rows
 
 

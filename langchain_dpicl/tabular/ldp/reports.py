@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.responses import null_reports, randomize
-from langchain_dpicl.tabular.rows import Columns
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.schema import TableSchema
 
-Codes = npt.NDArray[np.int64]
+Codes = NDArray[np.int64]
 
 MAX_CELLS = 1 << 16
 """Largest table of whole rows that is counted."""
@@ -135,26 +134,10 @@ def _tally(table: Codes, columns: tuple[Codes, ...]) -> None:
     table += np.bincount(cells, minlength=table.size).reshape(table.shape)
 
 
-def encoded(schema: TableSchema, columns: Columns) -> dict[str, Any]:
-    """Return rows as codes, column by column: private.
-
-    Raises:
-        InvalidParameterError: If a cell is refused. It names the column and no cell.
-    """
-    return {
-        column.name: column.codes(columns[column.name]) for column in schema.columns
-    }
-
-
 def randomized(
-    rows: Mapping[str, Any], sizes: Sequence[int], epsilons: Sequence[float]
+    rows: Mapping[str, NDArray[Any]], sizes: Sequence[int], epsilons: Sequence[float]
 ) -> Codes:
-    """Return one report for each row: each column by itself.
-
-    Args:
-        rows: The rows' codes, column by column. Private.
-        sizes: Each column's number of values.
-        epsilons: Each column's epsilon.
+    """Return one report for each row of codes: each column by itself.
 
     Privacy:
         Unit: one row. Neighbors: its values, all of them, replaced by any others. Each
@@ -165,7 +148,10 @@ def randomized(
     """
     columns = zip(rows.values(), sizes, epsilons, strict=True)
     return np.column_stack(
-        [randomize(codes, domain_size=d, epsilon=part) for codes, d, part in columns]
+        [
+            randomize(codes.astype(np.int64), domain_size=size, epsilon=part)
+            for codes, size, part in columns
+        ]
     )
 
 
@@ -174,51 +160,48 @@ def null_rows(count: int, sizes: Sequence[int]) -> Codes:
     return np.column_stack([null_reports(count, domain_size=d) for d in sizes])
 
 
-class Wording:
-    """The words of reports: values of the schema, and the texts of bins.
+def written(schema: TableSchema, report: Sequence[int]) -> dict[str, str]:
+    """Return a report as text, for sending: values of the schema, texts of bins."""
+    columns = zip(schema.columns, report, strict=True)
+    return {column.name: column.options[code] for column, code in columns}
 
-    Raises:
-        InvalidParameterError: If two codes of a column have one text, so that they
-            could not be told apart.
+
+class ReportReader:
+    """Reads reports that somebody sent.
+
+    Args:
+        schema: The clients' schema.
     """
 
     def __init__(self, schema: TableSchema) -> None:
-        self.texts: dict[str, list[str]] = {}
-        for column in schema.columns:
-            codes = range(column.domain_size)
-            texts = [str(column.code_value(code)) for code in codes]
-            if len(set(texts)) < len(texts):
-                raise InvalidParameterError(
-                    f"Column {column.name!r} has two bins of one text: give bin_texts= "
-                    "that differ."
-                )
-            self.texts[column.name] = texts
         self._codes = {
-            name: {text: code for code, text in enumerate(texts)}
-            for name, texts in self.texts.items()
+            column.name: {text: code for code, text in enumerate(column.options)}
+            for column in schema.columns
         }
 
-    def write(self, report: Sequence[int]) -> dict[str, str]:
-        """Return a report as text, for sending."""
-        pairs = zip(self.texts.items(), report, strict=True)
-        return {name: texts[code] for (name, texts), code in pairs}
+    def read(self, place: int, report: Any) -> list[int]:
+        """Return the codes of a report.
 
-    def read(self, report: Any) -> list[int] | str:
-        """Return the codes of a report that somebody sent, or what is wrong with it.
-
-        What is wrong is said by column, and holds no value.
+        Raises:
+            InvalidParameterError: If it is no client's of this schema. The message
+                names the column, and holds no value.
         """
+        codes, problem = [], ""
         if not isinstance(report, Mapping):
-            return "it is no mapping from column to reported value"
-        codes: list[int] = []
-        for name, known in self._codes.items():
-            if name not in report:
-                return f"it has no column {name!r}"
-            text = report[name]
-            code = known.get(text) if isinstance(text, str) else None
-            if code is None:
-                return f"its column {name!r} holds none of the schema's values or bins"
-            codes.append(code)
-        if len(report) > len(codes):
-            return "it has columns that the schema does not"
+            problem = "it is no mapping from column to reported value"
+        elif report.keys() != self._codes.keys():
+            known = ", ".join(map(repr, self._codes))
+            problem = f"it must have the columns {known}, and no other"
+        else:
+            for name, known_texts in self._codes.items():
+                text = report[name]
+                if not isinstance(text, str) or text not in known_texts:
+                    problem = f"its column {name!r} holds none of the schema's values"
+                    break
+                codes.append(known_texts[text])
+        if problem:
+            raise InvalidParameterError(
+                f"Report {place} (counted from 0) can't be read: {problem}. Leave it "
+                "out, if clients of other schemas or strangers may send reports."
+            )
         return codes

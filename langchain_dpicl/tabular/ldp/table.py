@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
-from typing_extensions import Self
+from typing_extensions import Self, override
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, require_account
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.client import SECURE
 from langchain_dpicl.tabular.ldp.model import Model, draw_rows, share_errors
-from langchain_dpicl.tabular.ldp.release import Collected, collect, count_reports
-from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_participation
-from langchain_dpicl.tabular.released_table import (
-    ReleasedTable,
-    not_released,
-)
-from langchain_dpicl.tabular.rows import UnitRows
-from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.split import Split
-
-_SHOWN = 5
-"""Shares of each column in a summary."""
+from langchain_dpicl.tabular.ldp.release import Collection, collect, count_reports
+from langchain_dpicl.tabular.ldp.reports import MAX_CELLS, written
+from langchain_dpicl.tabular.ldp.terms import LDPTerms, Split, require_participation
+from langchain_dpicl.tabular.released_table import ReleasedTable, row_unit_of
+from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.terms import require_schema
 
 _REACH = 1.96
 """Standard errors within which 95 % of estimates are."""
 
 
-class LDPTable(ReleasedTable):
+class LDPTable(ReleasedTable[LDPTerms, Collection]):
     """Rows like those of a private table, out of locally randomized reports.
 
     Every row is randomized, column by column, before anything is counted. What the
@@ -45,9 +37,8 @@ class LDPTable(ReleasedTable):
     randomizes with an `LDPClient`, and you hold reports: `LDPTable.from_reports`.
 
     Args:
-        data: The private rows: mappings, such as `csv_rows(path)`, or anything with an
-            Arrow C stream, whose cells were read one by one (see `tabular.rows`). They
-            are read once, and checked before the charge.
+        data: The private rows, as for `GDPTable`. They are read once, and checked
+            before the charge.
         schema: The columns with their public values; numbers need bins.
         epsilon: What the reports about one unit cost; None leaves it to the budget.
         budget: The account that pays.
@@ -96,14 +87,11 @@ class LDPTable(ReleasedTable):
         ...     ],
         ... )
         >>> rows = [{"job": "clerk", "smokes": "no"}, {"job": "nurse", "smokes": "yes"}]
+        >>> budget = PrivacyBudgetHandler(
+        ...     epsilon=4, delta=1e-5, queries=1, ledger=":memory:"
+        ... )
         >>> table = LDPTable(
-        ...     rows * 400,
-        ...     schema,
-        ...     epsilon=4,
-        ...     participation="public",
-        ...     budget=PrivacyBudgetHandler(
-        ...         epsilon=4, delta=1e-5, queries=1, ledger=":memory:"
-        ...     ),
+        ...     rows * 400, schema, epsilon=4, participation="public", budget=budget
         ... )
         >>> examples = table.examples(2)
         >>> sorted(example["label"] for example in examples)
@@ -111,8 +99,6 @@ class LDPTable(ReleasedTable):
         >>> table.n_reports, examples.record["epsilon"]
         (800, 4.0)
     """
-
-    _binned = True
 
     def __init__(  # noqa: PLR0913  # The terms, one by one.
         self,
@@ -132,33 +118,20 @@ class LDPTable(ReleasedTable):
         # Whatever fails from here on, tracebacks show this frame and no row.
         del data
         require_participation(participation, invited)
-        if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
-            raise InvalidParameterError(
-                f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
-            )
-        # Each row of `UnitRows` was made of all records of one unit.
-        is_read = isinstance(hidden.value, UnitRows)
-        row_unit = hidden.value.unit_key if is_read else None
         terms = LDPTerms(
-            schema, epsilon, split, model, unit_key, rows_per_unit, invited, row_unit
+            table_schema=require_schema(schema),
+            epsilon=epsilon,
+            split=split,
+            unit_key=unit_key,
+            rows_per_unit=rows_per_unit,
+            invited=invited,
+            row_unit=row_unit_of(hidden.value),
         )
+        self._model = _checked_model(model, terms)
         self._prepare(terms, hidden, budget)
 
-    def _prepare(
-        self,
-        terms: LDPTerms,
-        rows: Hidden[Any] | None,
-        budget: PrivacyBudgetHandler | None,
-        collected: Collected | None = None,
-    ) -> None:
-        self._schema, self._unit_key = terms.schema, terms.unit_key
-        self._terms, self._rows, self._budget = terms, rows, budget
-        self._collected = collected
-        self._has_read = False
-        self._lock = threading.Lock()
-
     @classmethod
-    def from_reports(  # noqa: PLR0913  # The clients' terms, one by one.
+    def from_reports(  # The clients' terms, one by one.
         cls,
         reports: Iterable[Mapping[str, str]],
         schema: TableSchema,
@@ -166,7 +139,6 @@ class LDPTable(ReleasedTable):
         epsilon: float,
         split: Split = "even",
         model: Model = "label",
-        invalid: Literal["refuse", "drop"] = "refuse",
         reports_per_unit: int = 1,
         invited: int | None = None,
         terms: Mapping[str, Any] | None = None,
@@ -179,8 +151,6 @@ class LDPTable(ReleasedTable):
             epsilon: The clients' epsilon: what one report cost.
             split: The clients' split.
             model: As for the class.
-            invalid: What to do with a report that is no client's of this schema:
-                `refuse` all of them, or `drop` it and count how many were dropped.
             reports_per_unit: Most reports that one person sends. The record claims
                 that many times epsilon.
             invited: How many invitations were sent, where each has `reports_per_unit`
@@ -199,65 +169,27 @@ class LDPTable(ReleasedTable):
             taken on their word: nothing in a report shows it.
         """
         clients = LDPTerms(
-            schema, parameters.epsilon(epsilon), split, model, invited=invited
+            table_schema=require_schema(schema),
+            epsilon=parameters.epsilon(epsilon),
+            split=split,
+            invited=invited,
         )
+        model = _checked_model(model, clients)
         if terms is not None:
             clients.require_same(terms)
-        if invalid not in ("refuse", "drop"):
-            raise InvalidParameterError("invalid must be 'refuse' or 'drop'.")
         most = parameters.count(reports_per_unit, "reports_per_unit")
-        collected = count_reports(reports, clients, most, drops=invalid == "drop")
+        found = count_reports(reports, clients, model, most)
         if terms is not None and terms.get("random") != SECURE:
-            collected.facts["random"] = "the clients' noise was for tests, not private"
+            found.facts["random"] = "the clients' noise was for tests, not private"
         table = cls.__new__(cls)
-        table._prepare(clients, None, None, collected)  # noqa: SLF001 - of this class
+        table._prepare(clients, Hidden(None), None)  # noqa: SLF001 - of this class
+        table._result = found  # noqa: SLF001
         return table
 
-    def __repr__(self) -> str:
-        collected = self._collected
-        epsilon = (
-            self._terms.epsilon if collected is None else collected.record["epsilon"]
-        )
-        return (
-            f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
-            f"epsilon={epsilon}, released={collected is not None})"
-        )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "An LDPTable is not pickled: it may hold private rows. "
-            "release(resume=True) takes what its account has paid for."
-        )
-
-    def release(self, *, resume: bool = False) -> Self:
-        """Charge the account, randomize all rows and count the reports; once.
-
-        A second call does nothing. `sample` and `examples` call it where it was not.
-
-        Args:
-            resume: If this account has paid for a collection of the same terms, take
-                its counts, at no charge; the rows are read only where it was
-                interrupted between its charge and its counts.
-
-        Raises:
-            NoBudgetError: If there is no budget.
-            InvalidParameterError: If the rows don't fit the schema; the column is
-                named, and nothing is charged.
-            UnitError: If there are no rows, or a row has no usable unit id.
-            BudgetExhaustedError: If the account can't pay.
-            PlanMismatchError: If the account protects another kind of unit, its plan is
-                for another release, or none can be made.
-            LedgerError: If the ledger can't be used.
-        """
-        with self._lock:
-            if self._collected is None:
-                budget = require_account(self._budget, "table")
-                self._collected = collect(
-                    self._once_read, self._terms, budget, resume=resume
-                )
-                # Nothing needs the true rows any more.
-                self._rows = None
-        return self
+    @override
+    def _release(self, budget: PrivacyBudgetHandler, *, resume: bool) -> Collection:
+        read = self._once_read
+        return collect(read, self._terms, self._model, budget, resume=resume)
 
     def forecast(self, n_rows: int) -> dict[str, float]:
         """Return the standard error of each column's shares; nothing is charged.
@@ -275,11 +207,9 @@ class LDPTable(ReleasedTable):
                 can be made.
         """
         rows, terms = parameters.count(n_rows, "n_rows"), self._terms
-        epsilon = terms.epsilon
-        if epsilon is None:
-            account = require_account(self._budget, "table")
-            epsilon = terms.paid(account.quote(terms.charge()))
-        parts = terms.epsilons(epsilon).items()
+        if terms.epsilon is None:
+            terms = terms.paid_by(self._account().quote(terms.charge()))
+        parts = terms.column_epsilons(terms.epsilon or 0).items()
         return {
             name: float(share_errors(np.full(size, 1 / size), part, rows)[0])
             for (name, part), size in zip(parts, terms.sizes, strict=True)
@@ -288,17 +218,17 @@ class LDPTable(ReleasedTable):
     @property
     def distribution(self) -> Distribution:
         """The rows' distribution as reconstructed; public."""
-        return self._released().distribution
+        return self._released.distribution
 
     @property
     def epsilons(self) -> dict[str, float]:
         """Each column's epsilon for one row."""
-        return self._released().epsilons
+        return self._released.epsilons
 
     @property
     def n_reports(self) -> int:
         """How many reports there are; public."""
-        return self._released().counts.n
+        return self._released.counts.n
 
     def standard_errors(self) -> dict[str, dict[str, tuple[float, float]]]:
         """Return each column's estimated shares and their standard errors.
@@ -308,73 +238,41 @@ class LDPTable(ReleasedTable):
         within 1.96 standard errors in 95 % of collections, each taken by itself. The
         distribution's shares are not: nothing in it is below 0, which moves them all.
         """
-        return self._released().shares
+        return self._released.shares
 
+    @override
     def summary(self) -> str:
-        """Return the largest shares of each column, with their margins, in words."""
-        collected = self._released()
-        dropped = collected.record["parameters"].get("n_dropped")
-        more = f", {dropped} dropped" if dropped else ""
-        epsilon = collected.record["epsilon"]
-        lines = [f"{collected.counts.n} report(s) at epsilon {epsilon:g}{more}:"]
-        for name, shares in collected.shares.items():
-            largest = sorted(shares.items(), key=lambda item: -item[1][0])[:_SHOWN]
-            words = ", ".join(
+        found = self._released
+        lines = [f"{found.counts.n} report(s). Each +- holds in 95 % of collections."]
+        for name, shares in found.shares.items():
+            words = (
                 f"{value} {share:.1%} +- {_REACH * error:.1%}"
-                for value, (share, error) in largest
+                for value, (share, error) in shares.items()
             )
-            lines.append(f"  {name}: {words}{', ...' * (len(shares) > _SHOWN)}")
-        lines.append("Each +- holds in 95 % of collections, taken by itself.")
+            lines.append(f"{name}: {', '.join(words)}")
         return "\n".join(lines)
 
+    @override
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
-        """Return rows drawn from the reconstructed distribution; release if need be.
-
-        Args:
-            k: How many rows.
-            balanced: Whether every label comes equally often, as far as `k` allows.
-                A label that the reports give no weight is left out.
-
-        Returns:
-            Mappings from every column to its value (of numbers, a bin's text).
-
-        Privacy:
-            Post-processing of reports: draw as many rows as you like, it is free once
-            the table is released.
-        """
         count = parameters.count(k, "k")
-        self.release()
-        collected = self._released()
-        epsilons = [*collected.epsilons.values()]
+        found = self.release()._released  # noqa: SLF001 - of this object
+        epsilons = [*found.epsilons.values()]
         rows = draw_rows(
-            collected.distribution, collected.counts, epsilons, count, balanced=balanced
+            found.distribution, found.counts, epsilons, count, balanced=balanced
         )
-        columns = self._schema.columns
-        return [
-            {
-                column.name: column.code_value(code)
-                for column, code in zip(columns, row, strict=True)
-            }
-            for row in rows.tolist()
-        ]
+        return [dict(written(self.schema, row)) for row in rows.tolist()]
 
-    def record(self) -> dict[str, Any]:
-        """Return a copy of the public record."""
-        record: dict[str, Any] = json.loads(json.dumps(self._released().record))
-        return record
+    @override
+    def _record(self) -> dict[str, Any]:
+        return self._released.record
 
-    def _once_read(self) -> Any:
-        """Return the rows, refusing what is left of an iterator."""
-        rows = self._rows.value if self._rows else ()
-        if self._has_read and isinstance(rows, Iterator):
-            raise InvalidParameterError(
-                "The rows were an iterator that has been read up to an error: what is "
-                "left of it is not the table. Make a new LDPTable of all rows."
-            )
-        self._has_read = True
-        return rows
 
-    def _released(self) -> Collected:
-        if self._collected is None:
-            raise not_released()
-        return self._collected
+def _checked_model(model: Any, terms: LDPTerms) -> Model:
+    if model not in ("label", "joint"):
+        raise InvalidParameterError('model must be "label" or "joint".')
+    if model == "joint" and terms.no_reports().joint is None:
+        raise InvalidParameterError(
+            f"The joint table of these columns has more than {MAX_CELLS} cells: it is "
+            'too large. Use model="label", or fewer columns.'
+        )
+    return "joint" if model == "joint" else "label"

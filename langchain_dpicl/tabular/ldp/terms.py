@@ -1,4 +1,4 @@
-"""What is public about a locally private table: schema, budget split, unit, model.
+"""What is public about a locally private table: schema, budget split, unit.
 
 Privacy:
     *Who takes part.* Randomized response hides what a report says. An exact number of
@@ -19,135 +19,136 @@ Privacy:
     Filling up a private number of rows to a declared one is no third way: what is above
     it would have to be dropped, and who is dropped would depend on the others. Here
     more rows than invitations are refused: then the list is not what was stated.
+
+    *How epsilon is divided.* A unit's rows are randomized independently of each other,
+    and so are a row's columns, so that their epsilons add up (basic composition; Carey
+    et al., *DP-TabICL*, 2024, Algorithm 1). The parts are rounded so that their exact
+    sum over all columns and rows is never above epsilon.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from fractions import Fraction
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import PositiveInt, field_validator, model_validator
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge, Event, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import REPORTS_OF
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import responses
-from langchain_dpicl.tabular.ldp.model import Model
-from langchain_dpicl.tabular.ldp.reports import MAX_CELLS, MOST_REPORTS, ReportCounts
-from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.split import Split, share_epsilon, split_epsilon
+from langchain_dpicl.tabular.ldp.reports import MOST_REPORTS, ReportCounts
+from langchain_dpicl.tabular.terms import TableTerms
 
 MECHANISM = "ldp_table"
-"""The release's public name, in the account and in records."""
 
 LEAST_EPSILON = 1e-9
 """Least epsilon of a column: to see through its noise takes about 1e18 rows."""
 
+TOLERANCE = 1e-9
+"""How far a given split may miss epsilon, relatively: decimals don't add up exactly."""
 
-@dataclass(frozen=True)
-class LDPTerms:
-    """The public terms of reports and of what is made of them; checked when made.
+Split: TypeAlias = Literal["even"] | Mapping[str, float]
+"""Equal parts, or each column's epsilon."""
+
+
+class LDPTerms(TableTerms):
+    """The public terms of reports.
 
     Attributes:
-        schema: The columns with their public values and bins.
-        epsilon: What all reports about one unit cost; None leaves it to the budget.
         split: How a row's epsilon is divided among its columns.
-        model: What rows are drawn from: `label` first, or the `joint` table.
-        unit_key: The column that says whose a row is; None: each row is a unit.
-        rows_per_unit: Most rows of a unit that are reported.
         invited: How many units were invited; None: who takes part is public.
-        row_unit: What a row stands for, where it was made of all records of a unit.
-
-    Raises:
-        InvalidParameterError: If a term is out of its range, or terms do not go
-            together. The message names the argument, or the column that has no bins.
     """
 
-    schema: TableSchema
-    epsilon: float | None
-    split: Split = "even"
-    model: Model = "label"
-    unit_key: str | None = None
-    rows_per_unit: int = 1
-    invited: int | None = None
-    row_unit: str | None = None
+    mechanism: ClassVar[str] = MECHANISM
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.schema, TableSchema):
-            raise InvalidParameterError(
-                f"schema must be a TableSchema, not {type(self.schema).__name__}."
-            )
-        if isinstance(self.split, Mapping):
-            # A copy: who changes a split later must not change what reports claim.
-            object.__setattr__(self, "split", dict(self.split))
-        if self.model not in ("label", "joint"):
-            raise InvalidParameterError('model must be "label" or "joint".')
-        # Also for a client: what nobody can count need not be reported and paid for.
-        if self.no_reports().joint is None and self.model == "joint":
-            raise InvalidParameterError(
-                f"The joint table of these columns has more than {MAX_CELLS} cells: it "
-                'is too large. Use model="label", or fewer columns.'
-            )
-        parameters.count(self.rows_per_unit, "rows_per_unit")
-        if self.invited is not None:
-            parameters.count(self.invited, "invited")
-            if self.invited * self.rows_per_unit >= MOST_REPORTS:
-                raise InvalidParameterError(
-                    f"invited= makes {MOST_REPORTS} reports or more: invite fewer."
-                )
-        self._check_unit_key()
-        if self.epsilon is not None:
-            self.epsilons(parameters.epsilon(self.epsilon))
-        elif isinstance(self.split, Mapping):
-            raise InvalidParameterError(
-                "A split by hand needs epsilon=, which it sums to."
-            )
-        else:
-            # The smallest claim shows what is wrong with the columns.
-            self.epsilons(1.0)
+    split: Literal["even"] | Mapping[str, float] = "even"
+    invited: PositiveInt | None = None
 
-    def _check_unit_key(self) -> None:
-        if self.unit_key is None:
-            if self.rows_per_unit > 1:
-                raise InvalidParameterError(
-                    "rows_per_unit goes with unit_key=, the column that says whose a "
-                    "row is; without one each row is a unit of its own."
+    @field_validator("split", mode="before")
+    @classmethod
+    def _numbers(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {name: parameters.epsilon(part, "it") for name, part in given.items()}
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for column in self.table_schema.columns:
+            if not column.domain_size:
+                raise ValueError(
+                    f"Column {column.name!r} has no bins: give bins=, public edges or "
+                    "a number of bins"
                 )
-        elif not isinstance(self.unit_key, str) or not self.unit_key:
-            raise InvalidParameterError(
-                "unit_key must be the name of the column that says whose a row is."
+            if getattr(column, "max_items", None) is not None:
+                raise ValueError(
+                    f"Column {column.name!r} holds sets of values (max_items=), which "
+                    "only GDPTable counts"
+                )
+        if self.unit_key in self.table_schema.names:
+            raise ValueError(
+                f"unit_key: {self.unit_key!r} is a column of the schema, and would be "
+                "reported. Take it out of the schema"
             )
-        elif self.unit_key in self.schema.names:
-            raise InvalidParameterError(
-                f"unit_key {self.unit_key!r} is a column of the schema: it would be "
-                "reported. Take it out of the schema."
-            )
+        self.no_reports()
+        if (self.invited or 0) * self.rows_per_unit >= MOST_REPORTS:
+            raise ValueError(f"invited: it makes {MOST_REPORTS} reports or more")
+        if self.epsilon is None and self.split != "even":
+            raise ValueError("split: one by hand needs epsilon=, which it sums to")
+        # Else the smallest claim shows what is wrong with the columns.
+        self.column_epsilons(self.epsilon or 1.0)
+        return self
 
     @property
     def sizes(self) -> list[int]:
         """Each column's number of public values or bins, the label's too."""
-        return [column.domain_size for column in self.schema.columns]
+        return [column.domain_size for column in self.table_schema.columns]
 
     def no_reports(self) -> ReportCounts:
         """Return counts of no reports yet."""
-        label = self.schema.names.index(self.schema.label)
-        return ReportCounts(self.sizes, label)
+        schema = self.table_schema
+        return ReportCounts(self.sizes, schema.names.index(schema.label))
 
-    def epsilons(self, epsilon: float) -> dict[str, float]:
+    def column_epsilons(self, epsilon: float) -> dict[str, float]:
         """Return each column's epsilon for one row, given that of a unit.
 
+        Raises:
+            InvalidParameterError: If the split is not of these columns and this
+                epsilon, or too little is left of it for a column.
+
         Privacy:
-            A unit's rows are randomized independently of each other, and so are a
-            row's columns: the total is at most `rows_per_unit` times the sum returned,
-            which is rounded to be at most `epsilon`.
+            `rows_per_unit` times the exact sum of what is returned is at most
+            `epsilon`.
+
+        Example:
+            >>> column = {"kind": "categorical", "values": [0, 1]}
+            >>> columns = [{"name": name, **column} for name in "ab"]
+            >>> schema = {"label": "a", "columns": columns}
+            >>> LDPTerms(table_schema=schema).column_epsilons(3.0)
+            {'a': 1.5, 'b': 1.5}
         """
-        whole = split_epsilon(epsilon, self.schema.names, self.split)
-        parts = {
-            name: share_epsilon(part, self.rows_per_unit)
-            for name, part in whole.items()
-        }
+        names, rows = self.table_schema.names, self.rows_per_unit
+        parts = dict.fromkeys(names, epsilon / len(names) / rows)
+        if not isinstance(self.split, str):
+            total = sum(map(Fraction, self.split.values()), Fraction(0))
+            if set(self.split) != set(names):
+                raise InvalidParameterError(
+                    "split gives an epsilon for each of the columns, and no other: "
+                    f"{', '.join(map(repr, names)):.500}."
+                )
+            if abs(total - Fraction(epsilon)) > TOLERANCE * Fraction(epsilon):
+                raise InvalidParameterError(
+                    "split: its parts must sum to epsilon: each column's loss adds up "
+                    "for the row it is in."
+                )
+            fit = min(1.0, float(Fraction(epsilon) / total))
+            parts = {name: self.split[name] * fit / rows for name in names}
+        while sum(map(Fraction, parts.values())) * rows > Fraction(epsilon):
+            parts = {n: math.nextafter(part, 0.0) for n, part in parts.items()}
         for name, part in parts.items():
             if part < LEAST_EPSILON:
                 raise InvalidParameterError(
@@ -157,14 +158,15 @@ class LDPTerms:
                 )
         return parts
 
+    @override
     def charge(self) -> Charge:
         """Return what one collection costs."""
         return responses.charge(epsilon=self.epsilon, name=MECHANISM)
 
-    def paid(self, events: tuple[Event, ...]) -> float:
-        """Return the epsilon of all reports about one unit, of what was paid."""
-        (pure,) = events
-        return float(cast("Pure", pure).epsilon or 0)
+    def paid_by(self, events: tuple[Event, ...]) -> LDPTerms:
+        """Return the terms with the epsilon that was paid."""
+        epsilons = [event.epsilon for event in events if isinstance(event, Pure)]
+        return self.model_copy(update={"epsilon": epsilons[0]})
 
     @property
     def reports(self) -> int | None:
@@ -172,9 +174,9 @@ class LDPTerms:
         return None if self.invited is None else self.invited * self.rows_per_unit
 
     @property
+    @override
     def charged_unit(self) -> str | None:
-        """The kind of unit that the account protects."""
-        unit = self.unit_key or self.row_unit
+        unit = super().charged_unit
         return unit if self.invited is not None else f"{REPORTS_OF}{unit or 'row'}"
 
     @property
@@ -183,15 +185,10 @@ class LDPTerms:
         return "replace" if self.invited is None else "add_remove"
 
     @property
+    @override
     def unit(self) -> str:
-        """What is protected, for the record."""
-        if self.unit_key is None:
-            made = f", made of all records with the same {self.row_unit!r}"
-            return f"one row{made if self.row_unit else ''}"
-        return (
-            f"all rows with the same {self.unit_key!r}, of which at most "
-            f"{self.rows_per_unit} are reported"
-        )
+        most = f", of which at most {self.rows_per_unit} are reported"
+        return f"{super().unit}{most if self.unit_key else ''}"
 
     @property
     def neighbors(self) -> str:
@@ -208,27 +205,10 @@ class LDPTerms:
             "often, is public"
         )
 
-    def described(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values: the same ones, the same reports."""
-        is_given = isinstance(self.split, Mapping)
-        return {
-            "schema": self.schema.fingerprint(),
-            "epsilon": self.epsilon,
-            "split": "given" if is_given else self.split,
-            "epsilons": None if self.epsilon is None else self.epsilons(self.epsilon),
-            "rows_per_unit": self.rows_per_unit,
-        }
-
-    def stored(self) -> dict[str, Any]:
-        """Return what the ledger keeps of the terms. Which model is fitted is free."""
-        kept = ("epsilon", "split", "unit_key", "rows_per_unit", "invited", "row_unit")
-        return {name: getattr(self, name) for name in kept}
-
-    def fingerprint(self, *, is_secure: bool) -> str:
-        """Return what tells collections apart that are not the same measurement."""
-        public = {**self.described(), **self.stored(), "is_secure": is_secure}
-        data = json.dumps(public, sort_keys=True).encode()
-        return hashlib.blake2b(data, digest_size=32).hexdigest()
+    @override
+    def parameters(self) -> dict[str, Any]:
+        epsilons = self.epsilon and self.column_epsilons(self.epsilon)
+        return {**super().parameters(), "epsilons": epsilons}
 
     def require_same(self, given: Any) -> None:
         """Refuse to read reports by other terms than they were made with.
@@ -243,8 +223,9 @@ class LDPTerms:
             raise InvalidParameterError(
                 f"terms must be what LDPClient.terms gave, not {type(given).__name__}."
             )
-        for name, value in self.described().items():
-            if given.get(name) != value:
+        own = self.parameters()
+        for name in ("schema", "epsilon", "split", "epsilons"):
+            if given.get(name) != own[name]:
                 raise InvalidParameterError(
                     f"terms: the clients' {name!r} is not that of these arguments. "
                     "Their reports would be read wrongly, or the record claim a wrong "

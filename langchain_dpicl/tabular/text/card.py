@@ -20,9 +20,9 @@ from typing import Any
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading import declines
 from langchain_dpicl.parsers.words import NEGATORS, form, words_of
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.columns import CategoricalColumn, NumericColumn
+from langchain_dpicl.tabular.schema import Column, TableSchema
+from langchain_dpicl.tabular.terms import require_schema
 
 UNKNOWN = "unknown"
 """The value that is added to a column of categories without one of this meaning."""
@@ -43,7 +43,7 @@ class Field:
         unknown: The value that stands for "unknown".
     """
 
-    column: CategoricalColumn | NumericColumn
+    column: Column
     unknown: Any
 
     @cached_property
@@ -75,15 +75,16 @@ class Field:
             unit = f" of {column.unit}" if column.unit else ""
             bounds = f"from {column.lower} to {column.upper}"
             return f'"{column.name}"{title}: {kind}{unit} {bounds}, or null'
-        shown = (
-            f'"{value}"'
-            + (f" ({column.texts[value]})" if value in column.texts else "")
-            for value in self.labels
-            if value != self.unknown
-        )
+        texts = {value: f" ({text})" for value, text in column.texts.items()}
+        shown = (f'"{value}"{texts.get(value, "")}' for value in self.choices)
         other = column.other
         hint = f' ("{other}" for any other)' if other not in (None, UNKNOWN) else ""
         return f'"{column.name}"{title}: {", ".join(shown)}{hint}, or "{self.unknown}"'
+
+    @property
+    def choices(self) -> list[str]:
+        """The values of a column of categories that tell something."""
+        return [value for value in self.labels if value != self.unknown]
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -128,11 +129,7 @@ class Card:
                 "unknown" and can't be given one, or two values or two names can't be
                 told apart in a reply.
         """
-        if not isinstance(schema, TableSchema):
-            raise InvalidParameterError(
-                f"schema must be a TableSchema, not {type(schema).__name__}: it says "
-                "which values are public. draft_schema(model, about=...) drafts one."
-            )
+        require_schema(schema)
         fields = tuple(map(_field, schema.columns))
         columns = [field.column for field in fields]
         names = [forms_of_name(column.name) for column in columns]
@@ -142,7 +139,7 @@ class Card:
                     f"Column {columns[place].name!r} can't be told from another one in "
                     "a reply, or its name has no word in it. Rename one."
                 )
-        return cls(schema.model_copy(update={"columns": columns}), fields)
+        return cls(schema.model_copy(update={"columns": tuple(columns)}), fields)
 
     @cached_property
     def names(self) -> dict[str, Iterable[str]]:
@@ -161,6 +158,17 @@ class Card:
     def nones(self) -> dict[str, str | None]:
         """By column, its value that says that there is none."""
         return {field.column.name: field.none for field in self.fields}
+
+    def fits(self, told: Mapping[str, Any]) -> bool:
+        """Return whether what was told are values of these columns."""
+        columns = {field.column.name: field for field in self.fields}
+        for name, value in told.items():
+            field = columns.get(name)
+            if field is None or (field.labels and value not in field.labels):
+                return False
+            if not field.labels and not isinstance(value, int | float):
+                return False
+        return True
 
     @property
     def lines(self) -> str:
@@ -240,7 +248,7 @@ def is_denial(text: str) -> bool:
     return bool(DENIALS.intersection(words_of(text)[:1]))
 
 
-def _field(column: CategoricalColumn | NumericColumn) -> Field:
+def _field(column: Column) -> Field:
     if isinstance(column, NumericColumn):
         if column.missing is None:
             raise InvalidParameterError(

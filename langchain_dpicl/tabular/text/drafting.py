@@ -11,8 +11,8 @@ from langchain_dpicl.common.prompts import VALUES_PROMPT
 from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.parsers.reading import read_drafts
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.columns import CategoricalColumn
+from langchain_dpicl.tabular.schema import TableSchema
 from langchain_dpicl.tabular.text.card import (
     Card,
     column_named,

@@ -9,13 +9,11 @@ them that only one column has. Of a list the first item counts that tells anythi
 
 A value of a column of categories is, in this order:
 
-1. what `read_choice` finds, which reads votes;
-2. "other: ..." and "none of these": the column's `other`;
-3. nothing, where the text says that nothing is told;
-4. where it says that there is none: the value that says so, if one does;
-5. the first value that it names, or the one with all of its words ("diabetes": "type 2
-   diabetes"), if it denies nothing;
-6. the column's `other`, if it has one.
+1. what `read_choice` finds, which reads votes ("other: ..." is the column's `other`);
+2. nothing, where the text says that nothing is told;
+3. where it says that there is none, and no more: the value that says so, if one does;
+4. the first value that it names, if it denies nothing;
+5. the column's `other`, if it has one.
 
 A number is the only one in the text, or the only one within the bounds.
 
@@ -32,17 +30,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from langchain_dpicl.parsers.reading import (
-    NoChoice,
-    declines,
-    forms_of,
-    named_in,
-    read_choice,
-)
-from langchain_dpicl.parsers.words import NEGATORS, form, row, word_set, words_of
+from langchain_dpicl.parsers.reading import declines, forms_of, named_in, read_choice
+from langchain_dpicl.parsers.words import NEGATORS, form, words_of
 from langchain_dpicl.parsers.words import spelled as respelled
-from langchain_dpicl.tabular.schema.cells import UnreadableError, spelled
-from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.cells import UnreadableError, spelled
+from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.text.card import (
     Card,
     Field,
@@ -51,19 +43,6 @@ from langchain_dpicl.tabular.text.card import (
     is_denial,
 )
 
-_OTHER = re.compile(r"[\W_]*others?\b(?!\s+than\b)[\W_]*", re.IGNORECASE)
-_UNSAID = word_set("null missing blank unspecific illegible redacted")
-_TOLD = word_set(
-    "mention mentioned mentions stated specified given information info data details "
-    "documented evidence record recorded indicated indication provided"
-)
-_LIGHT_WORDS = (
-    "a all an any are at been found has have identified is issues it known noted of "
-    "problems reported so the there was were wrong"
-)
-_LIGHT = frozenset(map(form, _LIGHT_WORDS.split()))
-_POLAR = {"y": "yes", "true": "yes", "n": "no", "false": "no"}
-_ARTICLES = word_set("a an the")
 _NUMBER = re.compile(r"(?<![\w.,])(?:(?<![\w-])-)?\d+(?:,\d{3})*(?:\.\d+)?(?![,.]?\d)")
 _SIGN = re.compile(r"[:=|]")
 _VALUES = ("value", "answer", "choice", "selected", "label", "text", "option")
@@ -206,52 +185,30 @@ def read_value(field: Field, said: Any) -> Any:
     if isinstance(field.column, NumericColumn):
         return _number(field.column, said)
     try:
-        text = spelled(said)
+        text = ("no", "yes")[said] if isinstance(said, bool) else spelled(said)
     except UnreadableError:
         text = str(said)
     found = None if text is None else _category(field, respelled(text[:_LONGEST]))
     return None if found == field.unknown else found
 
 
-def _category(field: Field, text: str) -> str | None:  # noqa: PLR0911 - the rules
+def _category(field: Field, text: str) -> str | None:
     labels, other = field.labels, getattr(field.column, "other", None)
     words = words_of(text)
-    forms = forms_of(labels, field.aliases)
-    rest = _OTHER.match(text)
-    if rest and text not in labels:
-        code = forms.get(row(words_of(text[rest.end() :])))
-        return other if code is None else labels[code]
+    if words[:1] in (["other"], ["others"]) and text not in labels:
+        return other
     chosen = read_choice(text, labels, field.aliases)
     if isinstance(chosen, int):
         return labels[chosen]
-    if len(words) == 1 and _POLAR.get(words[0]) in labels:
-        return _POLAR[words[0]]
-    if not words or words[0] in _UNSAID or declines(text):
+    if not words or words == ["null"] or declines(text):
         return None
-    if words[2:] and read_choice(text, ()) is NoChoice.NONE:
-        return other  # "None of these"; "none" alone is a value.
-    named = [labels[code] for code in named_in(words, forms)[0]]
-    if is_denial(text) and set(named) <= {field.none}:
-        beside = set(map(form, words[1:])) - _LIGHT
-        is_all = sum(map(is_denial, labels)) == 1
-        is_all |= beside <= set(forms_of_name(field.column.name))
-        return field.none if is_all and not _TOLD.intersection(words) else None
+    if is_denial(text):
+        beside = set(map(form, words[1:]))
+        return field.none if beside.issubset(forms_of_name(field.column.name)) else None
     if len(words) > _MOST_WORDS or any(map(_is_negator, words)):
         return None
-    return named[0] if named else _by_words(labels, words) or other
-
-
-def _by_words(labels: tuple[str, ...], words: list[str]) -> str | None:
-    """Return the one value that has all the words, or all of whose words they are."""
-    said = {form(word) for word in words if word not in _ARTICLES}
-    known = {label: set(map(form, words_of(label))) for label in labels}
-    for fits in (
-        [label for label, own in known.items() if said <= own],
-        [label for label, own in known.items() if own <= said],
-    ):
-        if fits:
-            return fits[0] if len(fits) == 1 else None
-    return None
+    named = named_in(words, forms_of(labels, field.aliases))[0]
+    return labels[named[0]] if named else other
 
 
 def _is_negator(word: str) -> bool:
@@ -269,9 +226,5 @@ def _number(column: NumericColumn, said: Any) -> int | float | None:
         found = {each for each in found if column.lower <= each <= column.upper}
     if len(found) != 1:
         return None
-    number = found.pop()
-    if not column.lower <= number <= column.upper:
-        if column.outside == "refuse":
-            return None
-        number = min(max(number, column.lower), column.upper)
+    number = min(max(found.pop(), column.lower), column.upper)
     return round(number) if column.kind == "integer" else number

@@ -20,11 +20,11 @@ from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.common.prompts import READING_PROMPT
 from langchain_dpicl.common.replies import Slot
-from langchain_dpicl.errors import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.public import Frozen
 from langchain_dpicl.sealed import SealedModel, attempt, sealed, unwrap
 from langchain_dpicl.tabular.rows import UnitRows
-from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.schema import TableSchema
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.reply import read_reply
 from langchain_dpicl.tabular.text.store import Readings
@@ -37,7 +37,6 @@ MAX_CHARACTERS = 24_000
 _LEAST_CHARACTERS = 100
 _CHARACTERS = 4  # Of a token, roughly.
 _NO_RECORDS = "(This is a test of the form. There are no records here.)"
-_TRIALS = 3
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,16 @@ class ReadingForecast:
         calls: Calls of the model, with the trial call.
         input_tokens: Tokens that are sent.
         output_tokens: Tokens that come back; a model that reasons writes many more.
-        price: What they cost, in the prices' currency; None without prices.
+        price: What they cost, in the prices' currency.
     """
 
     calls: int
     input_tokens: int
     output_tokens: int
-    price: float | None
+    price: float
 
     def __str__(self) -> str:
-        price = "" if self.price is None else f", for {self.price:,.2f}"
+        price = f", for {self.price:,.2f}" if self.price else ""
         return (
             f"{self.calls:,} calls, about {self.input_tokens:,} tokens in and "
             f"{self.output_tokens:,} out{price}"
@@ -70,16 +69,19 @@ class TextRows(UnitRows, Frozen):
     A unit's records are read in one call, by themselves. The model is asked for a JSON
     object of values that the schema lists, and its reply is read leniently. The rows
     are then counted by `GDPTable(rows, rows.schema)` or reported by `LDPTable`: each
-    row is a unit, so neither needs a `unit_key`. `GDPTable` charges for the units that
-    `unit_key` names, so that its account can stand in the corpus of the same people's
-    questions. So does an `LDPTable` with `invited=`.
+    row is a unit, so neither needs a `unit_key`. Both charge for the units that
+    `unit_key` names (an `LDPTable` with `invited=`), so that their account can stand in
+    the corpus of the same people's questions.
 
     Args:
         documents: The private records; those of one unit may stand anywhere.
         schema: The public columns and values. To each column of categories "unknown" is
             added, unless it has such a value; a column of numbers must declare
             `missing`. The result is `rows.schema`.
-        model: A chat model or completion model, with bound arguments if you like.
+        model: A chat model or completion model, with bound arguments if you like. To
+            have a server keep to the form, bind `rows.json_schema` as its response
+            format. (`with_structured_output` would lose a whole reply for one wrong
+            value, and can't be sealed.)
         unit_key: The metadata key that holds the unit id.
         prompt: A text or template with `{columns}` and `{records}`; None: the library's
             own.
@@ -114,13 +116,7 @@ class TextRows(UnitRows, Frozen):
 
         Rows, replies and this file are private: no log, trace, callback or error has
         them. The model's provider sees the records. Before the first call, the model is
-        asked once for the card of no records, in public sight.
-
-    Why JSON is asked for in words: `with_structured_output` puts a parser behind the
-    model, which loses a whole reply for one wrong value, and tool calls hold no text; a
-    model wrapped so can't be sealed. To have the server keep to the form, bind it:
-    `model.bind(response_format={"type": "json_schema", "json_schema": {"name": "card",
-    "schema": rows.json_schema}})`. The trial call shows whether it is taken.
+        asked once for the card of no records.
 
     Example:
         >>> from langchain_dpicl.demo import RecordedReader
@@ -151,7 +147,7 @@ class TextRows(UnitRows, Frozen):
         file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._unit_key, self._model = unit_key, model
-        self._is_tried = self._is_read = False
+        self._is_read = False
         self._card = Card.of(schema)
         self._prompt = _template(prompt)
         self._most = parameters.count(
@@ -249,8 +245,8 @@ class TextRows(UnitRows, Frozen):
         *,
         tokens_per_record: int,
         records_per_unit: int = 1,
-        price_in: float | None = None,
-        price_out: float | None = None,
+        price_in: float = 0.0,
+        price_out: float = 0.0,
     ) -> ReadingForecast:
         """Return roughly what reading so many units takes; no record is looked at.
 
@@ -270,28 +266,20 @@ class TextRows(UnitRows, Frozen):
         units = parameters.count(n_units, "n_units")
         each = parameters.count(tokens_per_record, "tokens_per_record")
         sent = each * parameters.count(records_per_unit, "records_per_unit")
-        if (price_in is None) != (price_out is None):
-            raise InvalidParameterError("Give both price_in and price_out, or none.")
         calls = units * math.ceil(sent * _CHARACTERS / self._most) + 1
         tokens_in = calls * _tokens(self._about(_NO_RECORDS)) + units * sent
         longest = [max((*f.labels, "00.00"), key=len) for f in self._card.fields]
         tokens_out = calls * _tokens(dict(zip(self.schema.names, longest, strict=True)))
-        price: float | None = None
-        if price_in is not None and price_out is not None:
-            dear = tokens_in * parameters.extended("price_in", price_in)
-            dear += tokens_out * parameters.extended("price_out", price_out)
-            price = dear / 1_000_000
-        return ReadingForecast(calls, tokens_in, tokens_out, price)
+        price = tokens_in * parameters.extended("price_in", price_in)
+        price += tokens_out * parameters.extended("price_out", price_out)
+        return ReadingForecast(calls, tokens_in, tokens_out, price / 1e6)
 
     def _read(self, canceled: threading.Event) -> None:
         with self._reading:
             if self._is_read or canceled.is_set():
                 return
-            if not self._is_tried:
-                # Also with all readings in a file: else a trial would tell of new
-                # people.
-                self._try_out()
-                self._is_tried = True
+            # Also with all readings in a file: else a trial would tell of new people.
+            self._sealed.probe(self._about(_NO_RECORDS))
             if next(self._pending(), None) is not None:
                 sealed(partial(self._ask, canceled))
             self._is_read = not canceled.is_set()
@@ -317,18 +305,6 @@ class TextRows(UnitRows, Frozen):
             columns=self._card.lines, records=records
         )
         return value
-
-    def _try_out(self) -> None:
-        """Ask the model for the card of no records, in sight of every observer."""
-        failure = ""
-        for _ in range(_TRIALS):
-            failure = _failure(self._model, self._about(_NO_RECORDS))
-            if not failure:
-                return
-        raise PublicCallError(
-            f"The model failed on the card alone ({failure}). No record was read. Call "
-            "the model by itself, model.invoke('Hello'), to see what is wrong."
-        )
 
     def _digest(self) -> str:
         """Return a digest of what decides how a text is read, as far as it is known."""
@@ -385,15 +361,6 @@ def _template(prompt: Any) -> BasePromptTemplate[Any]:
             "and {records}, and no other. Write other braces twice."
         )
     return given
-
-
-def _failure(model: Any, prompt: PromptValue) -> str:
-    """Return the kind of error that a call ends with; empty where it answers."""
-    try:
-        model.invoke(prompt)
-    except Exception as error:  # noqa: BLE001 - whatever a client raises
-        return type(error).__name__
-    return ""
 
 
 def _tokens(text: Any) -> int:

@@ -51,7 +51,7 @@ class Readings:
         self._card = card
         self._told: Hidden[dict[str, dict[str, Any]]] = Hidden({})
         self._lock = threading.Lock()
-        self._path = None if path is None else private_path(path)
+        self._path = None if path is None else _private(path)
         self._is_begun = False
         if self._path is not None and self._path.exists():
             self._load(self._path)
@@ -81,7 +81,7 @@ class Readings:
             if self._path is not None:
                 lines = [] if self._is_begun else [self._header()]
                 lines.append({"id": tag, "told": dict(told)})
-                append_private(self._path, lines)
+                _append(self._path, "".join(f"{json.dumps(one)}\n" for one in lines))
                 self._is_begun = True
             self._told.value[tag] = dict(told)
 
@@ -98,43 +98,25 @@ class Readings:
                 data = path.read_bytes()
         except OSError as error:
             problem = error.strerror or type(error).__name__
+        first, *lines = data.split(b"\n")
+        if data and not problem and _read(first) != self._header():
+            problem = (
+                "it holds no readings of this schema, prompt and model, and readings "
+                "of two can't be mixed. Choose another path"
+            )
         if problem:
             raise InvalidParameterError(f"file {str(path)!r} can't be used: {problem}.")
-        whole = data[: data.rfind(b"\n") + 1]
-        first, *lines = whole.split(b"\n")[:-1] or [b""]
-        if data and _read(first) != self._header():
-            raise InvalidParameterError(
-                f"file {str(path)!r} holds no readings of this schema, prompt and "
-                "model. Choose another path; readings of two schemas can't be mixed."
-            )
         self._is_begun = bool(data)
         for line in lines:
             found = _read(line)
             if isinstance(found, dict) and isinstance(found.get("id"), str):
                 told = found.get("told")
-                if isinstance(told, dict) and self._fits(told):
+                if isinstance(told, dict) and self._card.fits(told):
                     self._told.value.setdefault(found["id"], told)
-        if len(whole) < len(data):
-            os.truncate(path, len(whole))
-
-    def _fits(self, told: Mapping[str, Any]) -> bool:
-        fields = {field.column.name: field for field in self._card.fields}
-        for name, value in told.items():
-            field = fields.get(name)
-            if field is not None and field.labels:
-                if value not in field.labels:
-                    return False
-            elif field is None or not isinstance(value, int | float):
-                return False
-        return True
 
 
-def private_path(path: Any) -> Path:
-    """Return a path whose name says that the file is private.
-
-    Raises:
-        InvalidParameterError: If it does not, or this is no path.
-    """
+def _private(path: Any) -> Path:
+    """Return a path whose name says that the file is private."""
     if not isinstance(path, str | os.PathLike):
         raise InvalidParameterError(f"file must be a path, not {type(path).__name__}.")
     found = Path(path)
@@ -146,26 +128,19 @@ def private_path(path: Any) -> Path:
     return found
 
 
-def append_private(path: Path, lines: list[dict[str, Any]]) -> None:
-    """Add lines of JSON to a file that its owner alone may read.
-
-    Raises:
-        InvalidParameterError: If it can't be written. The message holds no line.
-    """
-    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode("ascii")
-    reason = ""
+def _append(path: Path, lines: str) -> None:
+    """Add lines to a file that its owner alone may read. No error holds a line."""
+    data, reason = lines.encode("ascii"), ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            if data and os.fstat(descriptor).st_size:
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
                 # A line that a full disk has cut must not take the next one with it.
-                os.lseek(descriptor, -1, os.SEEK_END)
-                data = data if os.read(descriptor, 1) == b"\n" else b"\n" + data
+                file.seek(-1, os.SEEK_END)
+                data = data if file.read(1) == b"\n" else b"\n" + data
             while data:
-                data = data[os.write(descriptor, data) :]
-        finally:
-            os.close(descriptor)
+                data = data[file.write(data) or 0 :]
     except OSError as error:
         reason = error.strerror or type(error).__name__
     if reason:

@@ -56,18 +56,10 @@ def units_of(
     order_key: str | None,
     max_characters: int,
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of each unit's records, units in the order of their ids.
+    """Return each unit's parts, units in the order of their ids.
 
-    Args:
-        documents: The records.
-        unit_key: The metadata key that holds the unit id.
-        order_key: The metadata key by which a unit's records are ordered; None, and
-            where it says nothing: by their texts. Not by their places in the list,
-            which may depend on everybody.
-        max_characters: Most characters of a part.
-
-    Returns:
-        For each unit its parts; none for a unit without text.
+    A unit without text has none. Where `order_key` says nothing, records are ordered by
+    their texts: their places in the list may depend on everybody.
 
     Raises:
         InvalidParameterError: If something is no `Document`.
@@ -118,11 +110,8 @@ def merged(
 ) -> dict[str, Any]:
     """Return what the parts of one unit tell together: the first value told counts.
 
-    Args:
-        parts: What each tells, in order; a column that a part tells nothing of is not
-            in it.
-        nones: By column, its value that says that there is none. It counts only where
-            no part tells another value.
+    A column's value that says that there is none, in `nones`, counts only where no part
+    tells another value.
 
     Example:
         >>> parts = [{"drug": "none"}, {"drug": "a"}, {"ill": "flu", "drug": "b"}]

@@ -117,17 +117,6 @@ def test_what_is_even_is_too_close_and_what_is_rare_is_too_few() -> None:
     assert ": the counts are too small to tell" in few.page_content
 
 
-def test_what_is_close_is_said_to_be_close_to_something() -> None:
-    told = [
-        one.page_content
-        for seed in range(24)
-        for one in documents(0.5, seed)
-        if one.metadata["status"] == "close"
-    ]
-    assert all(" or " in text for text in told)
-    assert any(" or another, too rare to be named" in text for text in told)
-
-
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("epsilon", [1, 3])
 def test_what_is_stated_is_true(epsilon: float, noise: Any) -> None:
@@ -168,23 +157,6 @@ def test_phrases_say_it_in_the_readers_words() -> None:
     assert text.startswith("Most frequent side effect of patients on iron: ")
     untold = table(8).documents(untold=()).as_retriever(k=1)
     assert "none" in untold.invoke("side effect whose drug is zinc")[0].page_content
-
-
-def test_ordinary_retrieval_brings_the_document_of_each_question() -> None:
-    corpus = documents()
-    retriever = corpus.as_retriever(k=1)
-    for drug in DRUGS:
-        question = f"Which side effect do patients on {drug} report most?"
-        (found,) = retriever.invoke(question)
-        assert (found.metadata["of"], found.metadata["value"]) == ("side_effect", drug)
-    for effect in EFFECTS[:-2]:
-        (found,) = retriever.invoke(f"Which drug do patients with {effect} take?")
-        assert (found.metadata["of"], found.metadata["value"]) == ("drug", effect)
-
-
-def test_documents_follow_from_what_was_released_alone() -> None:
-    released = table().release()
-    assert list(released.documents()) == list(released.documents())
 
 
 @pytest.fixture(scope="module")
@@ -287,31 +259,6 @@ def test_words_that_say_nothing_are_refused_before_the_charge(
     with pytest.raises(InvalidParameterError, match=name):
         unpaid.documents(**{name: words})
     assert not budget.spent().queries
-
-
-def test_untold_values_are_known_in_any_case() -> None:
-    told, aside = (
-        about(table(50).documents(untold=untold), "side_effect", "").page_content
-        for untold in ([], [EFFECTS[0].upper()])
-    )
-    assert f": {EFFECTS[0]} (" in told
-    assert f": {EFFECTS[0]} (" not in aside
-
-
-def test_of_hardly_any_people_hardly_anything_is_told() -> None:
-    rows = [{"drug": "iron", "side_effect": "none"}]
-    statuses = Counter(
-        one.metadata["status"]
-        for seed in range(40)
-        for one in GDPTable(
-            rows,
-            SCHEMA,
-            budget=account(1),
-            measure=[PAIR],
-            random=SeededRandom(seed),
-        ).documents()
-    )
-    assert statuses["few"] >= 0.98 * statuses.total()
 
 
 def rows_of(*counts: tuple[str, str, int]) -> list[dict[str, str]]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from langchain_dpicl.mechanisms.exact import DiscreteLaplace, RoundedGaussian
-from langchain_dpicl.tabular.gdp import margins
 from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
 
 NOISES = [
@@ -49,18 +48,3 @@ def test_what_follows_from_the_law_is_exact(noise: WholeNoise, draws: int) -> No
         lead = told.lead(rate)
         assert 2 * float(twice[middle + lead :].sum()) <= rate
         assert lead == 1 or 2 * float(twice[middle + lead - 1 :].sum()) > rate
-
-
-def test_cells_of_several_numbers_make_no_probability_too_small(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told = SummedNoise(RoundedGaussian(300.0), 9)
-    fine = {t: told.reached(t) for t in (900, 1800, 3600)}
-    margins._tails.cache_clear()
-    monkeypatch.setattr(margins, "_CELLS", 1000)
-    for t, probability in fine.items():
-        assert probability <= told.reached(t) < 1.5 * probability + 1e-10
-    margins._tails.cache_clear()
-
-
-# By true count, how many values have it.

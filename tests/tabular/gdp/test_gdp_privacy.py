@@ -133,10 +133,6 @@ def test_the_bound_is_reached_by_equal_rows(noise: str, measure: Any) -> None:
     assert worst(noise, measure=measure) == pytest.approx(1, rel=1e-4)
 
 
-def test_a_loss_of_fewer_rows_is_in_proportion() -> None:
-    assert excess(WORST[:1]) == pytest.approx(1 / ROWS, rel=1e-4)
-
-
 Twin = Callable[[pytest.MonkeyPatch], Any]
 
 

@@ -6,24 +6,19 @@ import logging
 import pickle
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from support.draws import before_draws, full
 from support.table_parts import CANARY, JOBS, account, people, people_schema
 
-from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,
     LedgerError,
-    NoBudgetError,
-    PlanMismatchError,
     UnitError,
 )
 from langchain_dpicl.mechanisms.random import SeededRandom
@@ -59,17 +54,6 @@ def age_bin(row: dict[str, Any]) -> str:
 
 
 # --- counts and means -----------------------------------------------------------------
-
-
-def test_the_label_is_measured_with_each_feature() -> None:
-    table = table_of().release()
-    measured = [["ill", "age"], ["ill", "pay"], ["ill", "job"]]
-    assert table.record()["parameters"]["measure"] == measured
-    found = table.statistics
-    ill = Counter(row["ill"] for row in people(600))
-    assert {v: n.value for v, n in found.counts("ill")} == dict(ill)
-    expected = Counter(row["job"] for row in people(600) if row["ill"] == "1")
-    assert {v: n.value for v, n in found.counts("job", {"ill": "1"})} == dict(expected)
 
 
 def test_a_number_without_bins_is_a_mean_by_the_label() -> None:
@@ -161,14 +145,17 @@ def test_the_noise_is_the_smaller_one_for_what_the_account_pays(
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    *(({"measure": m}, "measure must list") for m in ([], "job", {"job"}, [7], [()])),
-    ({"measure": [("job", 7)]}, "measure must list"),
+    *(
+        ({"measure": m}, "measure must be a list")
+        for m in ([], "job", {"job"}, [7], [()])
+    ),
+    ({"measure": [("job", 7)]}, "measure must be a list"),
     ({"measure": ["color"]}, "'color'"),
     ({"measure": [("job", "job")]}, "one column or of two"),
     ({"measure": [("job", "ill", "age")]}, "one column or of two"),
     ({"measure": [("job", "ill"), ("ill", "job")]}, "twice"),
     ({"measure": ["job", ("job",)]}, "twice"),
-    ({"measure": ("job", "ill")}, "may mean one pair or two columns"),
+    ({"measure": ("job", "ill")}, "measure must be a list"),
     ({"schema": SUMMED, "measure": [("age", "pay"), "ill"]}, "two numbers"),
     ({"schema": SUMMED, "measure": [("age", "ill"), "job"]}, "measure 'ill' too"),
     ({"schema": SUMMED, "measure": ["age"]}, "no count"),
@@ -222,9 +209,9 @@ ASKED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda found: found.table(7), "was not measured"),
     (lambda found: found.table([["job"]]), "was not measured"),
     (lambda found: found.counts("job", {"age": 30}), "was not measured"),
-    (lambda found: found.counts("ill", {"job": "pilot"}), "names 'pilot'"),
-    (lambda found: found.counts("ill", {"job": None}), "names None"),
-    (lambda found: found.counts("ill", {"age": 81}), "names 81"),
+    (lambda found: found.counts("ill", {"job": "pilot"}), "'job': 'pilot' is none"),
+    (lambda found: found.counts("ill", {"job": None}), "'job': None is none"),
+    (lambda found: found.counts("ill", {"age": 81}), "'age': 81 is no bin"),
     (lambda found: found.counts("job", "ill"), "where must be"),
     (lambda found: found.mean("age"), "was not measured"),
 ]
@@ -254,17 +241,6 @@ def test_the_first_row_of_each_label_is_typical_and_labels_take_turns() -> None:
         assert row["age"] == round(np.mean([r["age"] for r in own]))
 
 
-def test_further_rows_come_as_often_as_in_the_table() -> None:
-    rows = table_of().sample(3000, balanced=False)
-    pairs = Counter((row["job"], row["ill"]) for row in people(600))
-    seen = Counter((row["job"], row["ill"]) for row in rows)
-    for pair, count in pairs.items():
-        share = count / 600
-        error = (share * (1 - share) / len(rows)) ** 0.5
-        assert abs(seen[pair] / len(rows) - share) < 6 * error
-    assert {row["age"] for row in rows} == set(BINS)
-
-
 def test_labels_hidden_by_noise_are_left_out() -> None:
     few = [{**row, "ill": "0"} for row in people(500)]
     table = table_of(1.0, few, random=SeededRandom(3))
@@ -274,15 +250,6 @@ def test_labels_hidden_by_noise_are_left_out() -> None:
     with pytest.raises(UnitError, match="too few rows"):
         alone.examples(2)
     assert budget.spent().queries == 1
-
-
-def test_heavy_noise_keeps_to_the_bounds() -> None:
-    for seed in range(10):
-        table = table_of(0.2, 60, schema=SUMMED, random=SeededRandom(seed))
-        found = table.release().statistics
-        for ill in ("0", "1"):
-            assert 20 <= found.mean("age", {"ill": ill}).value <= 80
-            assert -1.5 <= found.mean("pay", {"ill": ill}).value <= 8.5
 
 
 def test_examples_show_what_was_measured_and_nothing_else() -> None:
@@ -299,28 +266,6 @@ def test_examples_show_what_was_measured_and_nothing_else() -> None:
             other.examples(2)
         assert budget.spent().queries == 0
         assert set(other.sample(1)[0]) == set(measure)
-
-
-def test_examples_are_text_and_label_with_a_record(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    budget = account(3.0, ledger=url)
-    table = table_of(schema=SUMMED, budget=budget, noise="gaussian")
-    examples = table.examples(4)
-    assert isinstance(examples, ReleasedExamples)
-    assert examples[0]["text"].startswith("The age is ")
-    assert {example["label"] for example in examples} == {"well", "ill"}
-    record = examples.record
-    assert (record["mechanism"], record["charge"]) == ("gdp_table", 1)
-    assert (record["relation"], record["unit"]) == ("add_remove", "one row")
-    assert (record["delta"], record["epsilon"]) == (1e-6, pytest.approx(3, rel=1e-3))
-    examples.save(tmp_path / "rows.json")
-    ReleasedExamples.load(tmp_path / "rows.json", ledger=url).verify()
-    prompt = FewShotPromptTemplate(
-        example_selector=examples.selector(2),
-        example_prompt=PromptTemplate.from_template("Text: {text}\nLabel: {label}"),
-        suffix="Text: {text}\nLabel:",
-    )
-    assert prompt.format(text=table.text(people(1)[0])).count("Label:") == 3
 
 
 async def test_the_chain_classifies_rows() -> None:
@@ -345,18 +290,6 @@ async def test_the_chain_classifies_rows() -> None:
     assert again.invoke(red) == table.text(red)
 
 
-def test_rows_to_classify_may_have_what_the_table_left_out() -> None:
-    rows = [{**row, "who": place} for place, row in enumerate(people(600))]
-    table = table_of(rows=rows, unit_key="who")
-    chain = table.classification_chain(OfflineChatModel(), k=2)
-    assert chain.invoke(rows[0]) in ("well", "ill")
-    with pytest.raises(InvalidParameterError, match="'note'"):
-        chain.invoke({**rows[0], "note": "x"})
-    noted = [{**row, "note": "x"} for row in people(600)]
-    with pytest.raises(InvalidParameterError, match="note"):
-        table_of(rows=noted).release()
-
-
 # --- charge, draw, resume -------------------------------------------------------------
 
 
@@ -376,22 +309,12 @@ def test_a_plan_pays_for_one_release_and_the_rest_is_free() -> None:
     assert 1.99 < record["epsilon"] <= 2.0001
     record["epsilon"] = 0
     assert table.record()["epsilon"] > 1
-    with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\)"):
+    with pytest.raises(BudgetExhaustedError, match="resume=True takes it"):
         table_of(budget=budget).release()
     with pytest.raises(BudgetExhaustedError, match="no release of these terms"):
         table_of(budget=budget, measure=["job"]).release(resume=True)
     with pytest.raises(TypeError):
         pickle.dumps(table)
-
-
-@pytest.mark.parametrize("noise", [None, "gaussian", "laplace"])
-def test_a_release_is_found_again_by_the_same_terms(noise: Any) -> None:
-    budget = account(0.5)
-    first = table_of(budget=budget, noise=noise).release()
-    again = table_of(rows=5, budget=budget, noise=noise).release(resume=True)
-    assert again.record() == first.record()
-    assert again.summary() == first.summary()
-    assert budget.spent().queries == 1
 
 
 @pytest.mark.parametrize("other", ["gaussian", "laplace"])
@@ -436,36 +359,6 @@ def test_a_draw_that_was_not_stored_is_in_no_traceback(
     assert not any(str(refused[0])[1:-1] in text or "array(" in text for text in seen)
 
 
-def test_an_account_without_a_plan_pays_what_a_release_names() -> None:
-    budget = account(3.0, accounting="renyi", queries=None)
-    record = table_of(budget=budget, epsilon=0.5).release().record()
-    assert (record["epsilon"], record["delta"]) == (0.5, 0)
-    again = table_of(rows=1, budget=budget, epsilon=0.5).release(resume=True)
-    assert again.record() == record
-    with pytest.raises(InvalidParameterError, match="queries="):
-        table_of(budget=budget).release()
-
-
-def test_the_account_says_whose_rows_it_protects() -> None:
-    rows = [{**row, "who": f"p{place % 50}"} for place, row in enumerate(people(300))]
-    table = table_of(rows=rows, unit_key="who", rows_per_unit=4).release()
-    record = table.record()
-    assert record["unit"] == "all rows with the same 'who'"
-    assert record["parameters"]["rows_per_unit"] == 4
-    assert table.statistics.total()[0] == 200
-    with pytest.raises(NoBudgetError):
-        table_of(budget=None).release()
-    units = PrivacyBudgetHandler(
-        epsilon=1, delta=1e-6, queries=1, scope="unit", ledger=":memory:"
-    )
-    with pytest.raises(InvalidParameterError, match="units one by one"):
-        table_of(budget=units).release()
-    several = account(queries=2)
-    table_of(budget=several, noise="laplace").release()
-    with pytest.raises(PlanMismatchError):
-        table_of(budget=several, noise="gaussian").release()
-
-
 # --- what is private ------------------------------------------------------------------
 
 
@@ -501,29 +394,3 @@ def test_errors_name_the_column_and_hold_nothing_of_the_row(
     ours = "".join(report.format()).split("langchain_dpicl", 1)[1]
     for text in (str(caught.value), ours, caplog.text, repr(table)):
         assert CANARY not in text
-
-
-def test_what_is_left_of_an_iterator_is_not_the_table() -> None:
-    def broken() -> Iterator[Any]:
-        yield from people(20)
-        raise ConnectionError
-
-    budget = account()
-    table = table_of(rows=iter(broken()), budget=budget)
-    with pytest.raises(ConnectionError):
-        table.release()
-    for _ in range(2):
-        with pytest.raises(InvalidParameterError, match="iterator"):
-            table.release()
-    assert budget.spent().queries == 0
-
-
-def test_the_ledger_holds_nothing_of_the_rows(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    rows = [{**row, "who": f"{CANARY}-{place}"} for place, row in enumerate(people(90))]
-    budget = account(ledger=f"sqlite:///{path}")
-    table = table_of(rows=rows, budget=budget, unit_key="who", measure=[("job", "ill")])
-    examples = table.examples(3)
-    assert CANARY.encode() not in path.read_bytes()
-    assert CANARY not in repr(examples.record)
-    assert CANARY not in repr(vars(table))

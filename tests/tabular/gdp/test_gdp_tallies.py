@@ -93,11 +93,6 @@ def split_unit() -> list[Tally]:
     return [tally(part, SCHEMA, KEY, unit_key="patient") for part in parts]
 
 
-def test_a_unit_in_two_tallies_is_refused() -> None:
-    with pytest.raises(UnitError, match="two of the tallies"):
-        merge(split_unit())
-
-
 def test_twin_without_that_check_a_unit_would_count_twice(monkeypatch: Any) -> None:
     others = split_unit()[0].exact[0].sum()
     monkeypatch.setattr(module, "distinct_digests", lambda digests: digests)
@@ -119,7 +114,7 @@ def counted(schema: Any = SCHEMA, key: Any = KEY, **terms: Any) -> Tally:
     return tally(patients([2, 1]), schema, key, unit_key="patient", **terms)
 
 
-OTHER = SCHEMA.model_copy(update={"template": "{{ sentences | join(' ') }} "})
+OTHER = SCHEMA.model_copy(update={"template": "{sentences} "})
 REFUSED: dict[str, Callable[[], Any]] = {
     "none": lambda: merge([]),
     "no list": lambda: merge(5),  # type: ignore[arg-type]
@@ -137,11 +132,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
 def test_what_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(InvalidParameterError):
         REFUSED[name]()
-
-
-def test_there_is_no_tally_of_a_sample() -> None:
-    with pytest.raises(TypeError, match="sampling_rate"):
-        counted(sampling_rate=0.5)
 
 
 def test_nothing_shows_what_is_private() -> None:

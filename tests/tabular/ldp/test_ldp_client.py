@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import pickle
 import traceback
 from collections import Counter
-from itertools import islice
 from typing import Any
 
-import pandas as pd
 import pytest
 from scipy.stats import chisquare
-from support.ldp_parts import MIXED, ROW, SCHEMA
+from support.ldp_parts import ROW, SCHEMA
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import seeded
@@ -24,23 +21,6 @@ from langchain_dpicl.tabular import (
 )
 
 CANARY = "canary-7391"
-
-
-def test_a_report_is_the_same_whatever_container_the_row_came_in() -> None:
-    def reports(rows: Any) -> list[dict[str, str]]:
-        with seeded(7):
-            return list(LDPClient(SCHEMA, epsilon=3).reports(rows))
-
-    assert reports(pd.DataFrame(MIXED)) == reports(iter(MIXED)) == reports(MIXED)
-
-
-def test_reports_are_made_as_they_are_asked_for() -> None:
-    def endless() -> Any:
-        while True:
-            yield ROW
-
-    reports = LDPClient(SCHEMA, epsilon=3).reports(islice(endless(), 200_000))
-    assert {len(next(reports)) for _ in range(25)} == {3}
 
 
 @pytest.mark.parametrize(
@@ -62,14 +42,9 @@ def test_terms_are_public_and_json() -> None:
     assert terms["schema"] == SCHEMA.fingerprint()
     assert terms["epsilons"] == {"job": 0.5, "age": 2.0, "income": 0.5}
     assert terms["epsilons"] == client.epsilons
-    assert (terms["epsilon"], terms["split"], terms["random"]) == (3, "given", "secure")
+    assert (terms["epsilon"], terms["random"]) == (3, "secure")
     with seeded(1):
         assert "NOT SECURE" in client.terms["random"]
-
-
-def test_a_client_can_be_shipped() -> None:
-    client = pickle.loads(pickle.dumps(LDPClient(SCHEMA, epsilon=3e5)))
-    assert client.report(ROW)["job"] == "nurse"
 
 
 def test_nobodys_report_is_uniform_in_every_column() -> None:
@@ -127,7 +102,7 @@ WIDE = [CategoricalColumn(name=f"c{i}", values=list(range(1500))) for i in range
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": 1e-12}, "'job'"),
         ({"split": {"job": 1.0, "age": 2.0}}, "'income'"),
-        ({"split": {"job": 1.0, "age": 1.0, "income": 2.0}}, "sums to 4"),
+        ({"split": {"job": 1.0, "age": 1.0, "income": 2.0}}, "sum to epsilon"),
         ({"schema": {"age": int}}, "TableSchema"),
         (
             {"schema": TableSchema(label="income", columns=[*SCHEMA.columns, PLAIN])},

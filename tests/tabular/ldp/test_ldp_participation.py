@@ -21,7 +21,6 @@ from support.randomized_reports import response_matrix
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import CorpusTerms
-from langchain_dpicl.mechanisms import responses
 from langchain_dpicl.operate import account_report, verify
 from langchain_dpicl.tabular import GDPTable, LDPClient, LDPTable
 from langchain_dpicl.tabular.ldp.terms import LDPTerms
@@ -51,21 +50,6 @@ def test_who_takes_part_is_stated_in_one_way(terms: Any) -> None:
     for invited in (0, -1, 2.0):
         with pytest.raises(InvalidParameterError, match="invited"):
             table_of(MIXED, invited=invited)
-
-
-def test_the_record_says_what_is_protected() -> None:
-    terms = {"unit_key": "who", "rows_per_unit": 2}
-    public = table_of(PEOPLE, **terms).release().record()
-    assert public["relation"] == "replace"
-    assert "not that it was made" in public["neighbors"]
-    assert public["unit_key"] == "reports of each who"
-    assert public["parameters"]["n_reports"] == 18
-    hidden = table_of(PEOPLE, invited=50, **terms).release().record()
-    assert hidden["relation"] == "add_remove"
-    assert "added or removed" in hidden["neighbors"]
-    assert hidden["unit_key"] == "who"
-    assert hidden["parameters"]["n_reports"] == 100 == 2 * 50
-    assert hidden["epsilon"] == public["epsilon"] == 6.0
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8])
@@ -274,11 +258,3 @@ def test_invited_clients_all_have_a_report() -> None:
     for invited in (9, 11, 4):
         with pytest.raises(InvalidParameterError, match="null_report"):
             table(reports, invited=invited)
-
-
-def test_the_proof_covers_null_reports() -> None:
-    assert "null" in (responses.__doc__ or "")
-    for epsilon, size in itertools.product((1e-9, 0.3, 4.0, 80.0), (2, 3, 900)):
-        p, q = responses.response_chances(epsilon, size)
-        assert q <= 1 / size * (1 + 1e-12)
-        assert 1 / size <= p * (1 + 1e-12)

@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-from support.ldp_parts import MIXED, ROW, SCHEMA, SIZES, budget_of, joint_of, table_of
+from support.ldp_parts import MIXED, SCHEMA, SIZES, table_of
 
-from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.random import seeded
 from langchain_dpicl.tabular import LDPClient, LDPTable
 
@@ -83,16 +82,6 @@ def test_a_malformed_report_is_refused_by_column(report: Any, problem: str) -> N
     assert CANARY not in str(caught.value)
 
 
-def test_malformed_reports_can_be_dropped_and_are_counted() -> None:
-    bad = [report for report, _ in BAD_REPORTS]
-    table = reported([*bad, *REPORTS, *bad], invalid="drop")
-    assert np.array_equal(joint_of(table), joint_of(reported()))
-    assert table.record()["parameters"]["n_dropped"] == 2 * len(bad)
-    assert "16 dropped" in table.summary()
-    with pytest.raises(InvalidParameterError, match="8 were dropped"):
-        reported(bad, invalid="drop")
-
-
 @pytest.mark.parametrize(
     ("terms", "problem"),
     [
@@ -110,7 +99,6 @@ def test_malformed_reports_can_be_dropped_and_are_counted() -> None:
             "epsilons",
         ),
         ({"terms": "terms"}, "terms"),
-        ({"invalid": "keep"}, "invalid"),
         ({"reports_per_unit": 0}, "reports_per_unit"),
         ({"reports": "below 25"}, "reports are a"),
         ({"reports": 7}, "reports are a"),
@@ -143,25 +131,3 @@ def test_a_forecast_is_what_equally_likely_rows_would_give(epsilon: float) -> No
         # A report says a value with chance 1 / size, and its share is a line of that.
         variance = (1 / size) * (1 - 1 / size) / 500 / agree**2
         assert found[name] == pytest.approx(math.sqrt(variance))
-
-
-def test_a_forecast_is_near_what_is_found() -> None:
-    rows = [
-        {"job": job, "age": age, "income": income}
-        for job in ("clerk", "nurse", "smith")
-        for age in (10, 30, 70)
-        for income in ("low", "high")
-    ]
-    table = table_of(rows * 400)
-    expected = table.forecast(7200)
-    errors = table.release().record()["parameters"]["standard_errors"]
-    assert errors == pytest.approx(expected, rel=0.1)
-
-
-def test_a_forecast_of_the_plan_needs_an_account() -> None:
-    found = table_of([], epsilon=None, budget=budget_of(queries=2)).forecast(100)
-    assert found == pytest.approx(table_of([], epsilon=3.0).forecast(100), rel=0.05)
-    with pytest.raises(NoBudgetError):
-        LDPTable([ROW], SCHEMA, invited=9).forecast(100)
-    with pytest.raises(InvalidParameterError, match="n_rows"):
-        table_of([]).forecast(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from support.text_parts import Reader
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.tabular import (
     TableSchema,
-    TextRows,
     draft_schema,
 )
 
@@ -56,21 +54,6 @@ def test_the_model_is_told_what_its_user_wrote_and_nothing_else() -> None:
     (prompt,) = model._asked
     for text in (ABOUT, *meant, *meant.values(), "at most 7 values"):
         assert text in prompt
-
-
-def test_the_label_may_be_named() -> None:
-    assert draft(json.dumps(PLAIN), label="compensation").label == "compensation"
-    assert len(draft(json.dumps(PLAIN), max_values=2).categories["topic"]) == 3
-
-
-def test_the_draft_is_for_review_and_for_text_rows(tmp_path: Path) -> None:
-    schema = draft(json.dumps(PLAIN))
-    assert all(value in repr(schema) for value in TOPICS)
-    schema.save(tmp_path / "schema.json")
-    loaded = TableSchema.load(tmp_path / "schema.json")
-    documents = [Document("A late train.", metadata={"who": 1})]
-    rows = TextRows(documents, loaded, Reader(), unit_key="who")
-    assert rows.schema == schema
 
 
 RECORD = Document("A late train, says Zaphod.", metadata={"who": 1})

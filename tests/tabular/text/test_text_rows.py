@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import pickle
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate
 from support.table_parts import account
 from support.text_parts import (
     AsyncReader,
     Reader,
-    choose,
-    complaint,
     complaints,
     complaints_schema,
     row,
@@ -31,16 +26,11 @@ from langchain_dpicl import (
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
-    UnitError,
-    UnsealableModelError,
 )
 from langchain_dpicl.ledger import CorpusTerms, Ledger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import (
-    CategoricalColumn,
     GDPTable,
-    TableSchema,
-    TextRows,
 )
 
 NOTHING = {"topic": "unknown", "mood": "unknown"}
@@ -54,31 +44,6 @@ async def test_aread_reads_the_same(kind: type[Reader]) -> None:
     assert both[0] is rows
     assert list(rows) == [row(number) for number in range(7)]
     assert len(model.asked) == 7
-
-
-def test_a_schema_that_no_text_fits_is_an_honest_table_of_unknown() -> None:
-    recipe = complaint(0)
-    recipe.page_content = "Traveler's soup: carrots, salt, an hour."
-    assert list(text_rows([recipe, complaint(1)])) == [NOTHING, row(1)]
-
-
-def test_people_without_text_have_a_row_and_no_call() -> None:
-    model = Reader()
-    blank = Document("  \n", metadata={"who": "person-001"})
-    rows = text_rows([complaint(0), blank], model)
-    assert list(rows) == [row(0), NOTHING]
-    assert len(model.asked) == 1
-
-
-def test_a_trial_that_fails_once_is_repeated() -> None:
-    left = [OSError("busy")]
-
-    def busy(prompt: str) -> str:
-        if left:
-            raise left.pop()
-        return choose(prompt)
-
-    assert list(text_rows(complaints(2), Reader(reply=busy))) == [row(0), row(1)]
 
 
 @pytest.mark.parametrize(
@@ -104,50 +69,6 @@ def test_wrong_arguments_are_refused_before_any_call(
     assert "Traveler" not in str(caught.value)
 
 
-def test_wrong_documents_and_models_are_refused() -> None:
-    with pytest.raises(UnitError, match="no documents"):
-        text_rows([])
-    with pytest.raises(UnitError, match="no metadata key 'who'"):
-        text_rows([Document("A complaint.")])
-    with pytest.raises(InvalidParameterError, match="not a Document"):
-        text_rows(["A complaint."])  # type: ignore[list-item]
-    with pytest.raises(UnsealableModelError):
-        text_rows(complaints(1), Reader() | str)
-    with pytest.raises(UnsealableModelError, match="nothing"):
-        TextRows(complaints(1), complaints_schema(), None, unit_key="who")
-
-
-def test_values_that_overlap_are_refused() -> None:
-    topic = CategoricalColumn(
-        name="topic", values=["late train", "Late trains", "fare"]
-    )
-    with pytest.raises(InvalidParameterError, match="'late train' and 'Late trains'"):
-        text_rows(complaints(1), schema=complaints_schema(topic=topic))
-
-
-def test_five_hundred_values_are_read() -> None:
-    values = [f"place {number}" for number in range(500)]
-    town = CategoricalColumn(name="town", values=values)
-
-    def reply(prompt: str) -> str:
-        number = prompt.partition("Traveler ")[2].partition(" ")[0] or "0"
-        return f'{{"town": "Place {number}", "topic": "late train"}}'
-
-    schema = complaints_schema(town=town)
-    found = [
-        each["town"]
-        for each in text_rows(complaints(9), Reader(reply=reply), schema=schema)
-    ]
-    assert found == values[:9]
-
-
-def test_a_prompt_of_ones_own_is_asked() -> None:
-    model = Reader()
-    prompt = "Columns: {columns}\nRecords: {records}"
-    assert list(text_rows(complaints(2), model, prompt=prompt)) == [row(0), row(1)]
-    assert model.asked[0].startswith('Columns: - "topic": "late train"')
-
-
 def test_a_prompt_that_fails_on_a_text_fails_its_unit_alone() -> None:
     text = (
         "{{ columns }} Records: {{ records }}"
@@ -156,13 +77,6 @@ def test_a_prompt_that_fails_on_a_text_fails_its_unit_alone() -> None:
     prompt = ChatPromptTemplate.from_template(text, template_format="jinja2")
     rows = text_rows(complaints(3), prompt=prompt)
     assert list(rows) == [row(0), NOTHING, row(2)]
-
-
-def test_braces_in_a_record_are_text() -> None:
-    document = complaint(0, " {secret} {{0}} {columns}")
-    model = Reader()
-    assert list(text_rows([document], model)) == [row(0)]
-    assert "{secret} {{0}} {columns}" in model.asked[0]
 
 
 def test_bound_arguments_go_along() -> None:
@@ -200,18 +114,9 @@ def test_a_forecast_follows_from_public_numbers_alone() -> None:
     assert "241 calls" in str(found)
     assert few.forecast(2, tokens_per_record=9000, records_per_unit=2).calls == 7
     assert model._asked == []
-    for wrong in ({"n_units": 0}, {"tokens_per_record": 0}, {"price_in": 1.0}):
+    for wrong in ({"n_units": 0}, {"tokens_per_record": 0}, {"price_in": -1.0}):
         with pytest.raises(InvalidParameterError):
             few.forecast(**{"n_units": 1, "tokens_per_record": 1, **wrong})  # type: ignore[arg-type]
-
-
-def test_rows_are_not_pickled_or_changed() -> None:
-    rows = text_rows(complaints(1))
-    with pytest.raises(TypeError, match="not pickled"):
-        pickle.dumps(rows)
-    with pytest.raises(InvalidParameterError, match="'schema' of TextRows"):
-        rows.schema = complaints_schema()  # type: ignore[misc]
-    assert copy.deepcopy(rows) is rows
 
 
 def test_a_schema_without_unknown_refuses_the_rows_before_the_charge() -> None:
@@ -220,12 +125,6 @@ def test_a_schema_without_unknown_refuses_the_rows_before_the_charge() -> None:
     with pytest.raises(InvalidParameterError, match=r"pass rows\.schema"):
         GDPTable(rows, complaints_schema(), budget=budget).release()
     assert budget.spent().queries == 0
-
-
-def test_twin_a_schema_of_the_rows_takes_them() -> None:
-    rows = text_rows(complaints(3), Reader(reply=lambda _: ""))
-    assert isinstance(rows.schema, TableSchema)
-    GDPTable(rows, rows.schema, budget=account(1)).release()
 
 
 def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None:
@@ -251,11 +150,3 @@ def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None
     assert table.documents(people="people").verify(ledger) == ("wording",)
     with pytest.raises(BudgetExhaustedError, match="has a cap of epsilon 8"):
         opened("more", 1)
-
-
-def test_a_table_of_rows_that_were_read_has_their_unit() -> None:
-    rows = text_rows(complaints(20))
-    named = GDPTable(rows, rows.schema, unit_key="who", budget=account(epsilon=4.0))
-    assert named.release().record()["unit_key"] == "who"
-    with pytest.raises(InvalidParameterError, match="or be 'who'"):
-        GDPTable(rows, rows.schema, unit_key="topic")

@@ -15,7 +15,6 @@ from support.text_parts import (
     AsyncReader,
     Reader,
     choose,
-    complaint,
     complaints,
     complaints_schema,
     row,
@@ -86,18 +85,6 @@ async def test_what_was_read_before_a_cancellation_is_not_asked_again() -> None:
     assert len(model.asked) == 20
 
 
-def test_a_second_reader_waits_for_the_first() -> None:
-    model = Reader()
-    rows = text_rows(complaints(20), model)
-    threads = [threading.Thread(target=rows.read) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(rows) == ALL
-    assert len(model.asked) == 20
-
-
 def test_the_file_is_private_and_holds_neither_ids_nor_texts(tmp_path: Path) -> None:
     path = tmp_path / "new" / "private-readings.jsonl"
     before = os.umask(0)
@@ -111,18 +98,6 @@ def test_the_file_is_private_and_holds_neither_ids_nor_texts(tmp_path: Path) -> 
     assert len(lines) == 3
     assert "person" not in path.read_text()
     assert "Traveler" not in path.read_text()
-
-
-def test_another_process_asks_for_nothing_again(tmp_path: Path) -> None:
-    path = tmp_path / "private.jsonl"
-    text_rows(complaints(20), file=path).read()
-    model = Reader()
-    assert list(text_rows(complaints(20), model, file=path)) == ALL
-    assert model.asked == []
-    # A record more, and only its person is asked about.
-    more = [*complaints(20), complaint(3, " And again.")]
-    assert list(text_rows(more, model, file=path)) == ALL
-    assert len(model.asked) == 1
 
 
 def test_a_call_that_failed_is_asked_again_in_another_process(tmp_path: Path) -> None:
@@ -212,9 +187,3 @@ def test_a_line_that_a_full_disk_cut_takes_no_other_with_it(tmp_path: Path) -> N
     model = Reader(reply=choose)
     assert list(text_rows(complaints(4), model, file=path)) == ALL[:4]
     assert not model.asked
-
-
-def test_no_order_of_one_person_stops_the_reading_of_others() -> None:
-    documents = complaints(3)
-    documents[1].metadata["day"] = 10**400
-    assert list(text_rows(documents, order_key="day")) == ALL[:3]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from langchain_core.documents import Document
 from support.text_parts import (
     Reader,
@@ -25,20 +23,6 @@ def reply(prompt: str) -> str:
 
 
 # People of whom each might move others, somewhere among the ids of the others.
-
-
-def test_the_order_of_the_documents_does_not_count() -> None:
-    """Where a database puts a record may depend on everybody."""
-    documents = [
-        complaint(number % 5, f" Record {number}." * number) for number in range(40)
-    ]
-    shuffled = random.Random(3).sample(documents, len(documents))
-    asked = []
-    for each in (documents, shuffled):
-        model = Reader()
-        list(text_rows(each, model, max_characters=300, max_concurrency=1))
-        asked.append(model.asked)
-    assert asked[0] == asked[1]
 
 
 def test_records_are_ordered_by_what_they_say_of_themselves() -> None:

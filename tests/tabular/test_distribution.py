@@ -1,11 +1,15 @@
-"""Distributions of rows: what is drawn of them."""
+"""Distributions of rows: the nearest one to an estimate, and what is drawn of it."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy import stats
 from support.randomized_reports import table_of
 
@@ -15,8 +19,89 @@ from langchain_dpicl.tabular.distribution import (
     JointDistribution,
     LabelDistribution,
     draw_codes,
+    project_to_simplex,
     shares_by_label,
 )
+
+# --- the nearest distribution ---------------------------------------------------------
+
+tables = hnp.arrays(
+    np.float64,
+    hnp.array_shapes(max_dims=3, max_side=5),
+    elements=st.floats(-3, 3, allow_subnormal=False),
+)
+
+
+def is_projection(values: np.ndarray, result: np.ndarray) -> bool:
+    """The Karush-Kuhn-Tucker conditions: result = max(values - t, 0) for one t."""
+    if result.shape != values.shape or result.min() < 0:
+        return False
+    if abs(math.fsum(result.ravel()) - 1) > 1e-12:
+        return False
+    kept = result > 0
+    levels = (values - result)[kept]
+    level = levels.mean()
+    flat = np.abs(levels - level).max() < 1e-9
+    return bool(flat and (values[~kept] <= level + 1e-9).all())
+
+
+def clipped(values: np.ndarray) -> np.ndarray:
+    """The deliberately wrong twin: cut off what is negative, and scale."""
+    positive = np.maximum(values, 0)
+    return positive / positive.sum()
+
+
+@given(tables)
+def test_the_result_is_the_nearest_distribution(values: np.ndarray) -> None:
+    assert is_projection(values, project_to_simplex(values))
+
+
+def test_clipping_and_scaling_is_caught() -> None:
+    values = np.array([0.8, 0.5, -0.3])
+    assert is_projection(values, project_to_simplex(values))
+    assert not is_projection(values, clipped(values))
+
+
+def brute_force(values: np.ndarray) -> np.ndarray:
+    """The nearest of the projections onto every face of the simplex."""
+    best, distance = None, math.inf
+    for size in range(1, values.size + 1):
+        for face in itertools.combinations(range(values.size), size):
+            chosen = list(face)
+            point = np.zeros_like(values)
+            point[chosen] = values[chosen] + (1 - values[chosen].sum()) / size
+            away = float(((point - values) ** 2).sum())
+            if point.min() >= 0 and away < distance:
+                best, distance = point, away
+    assert best is not None
+    return best
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-2, 2)))
+def test_it_agrees_with_brute_force(values: np.ndarray) -> None:
+    assert np.abs(project_to_simplex(values) - brute_force(values)).max() < 1e-9
+
+
+@given(tables, st.floats(-1e3, 1e3))
+def test_a_constant_added_changes_nothing(values: np.ndarray, shift: float) -> None:
+    moved = project_to_simplex(values + shift)
+    assert np.abs(moved - project_to_simplex(values)).max() < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e15, 1e30, 1e300])
+def test_estimates_that_are_all_noise_still_give_a_distribution(scale: float) -> None:
+    values = scale * np.array([[1.0, -1.0], [-0.5, 0.5]])
+    assert project_to_simplex(values).tolist() == [[1, 0], [0, 0]]
+    assert project_to_simplex(np.full(4, scale)).tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 0]])
+def test_what_is_no_table_of_numbers_is_refused(values: object) -> None:
+    with pytest.raises(InvalidParameterError, match="values"):
+        project_to_simplex(values)
+
+
+# --- what is drawn --------------------------------------------------------------------
 
 SIZES = (2, 3, 4)
 TABLE = np.random.default_rng(2).gamma(0.7, size=SIZES)
@@ -96,30 +181,6 @@ def test_each_column_goes_with_the_label(label: int) -> None:
     assert drawn_from(distribution.sample(20_000, SeededRandom(2), label=1), part)
 
 
-@pytest.mark.parametrize("made", [joint, lambda: by_label(0)[0]])
-def test_a_label_that_is_not_there_is_refused(made: Any) -> None:
-    for label, said in ((2, "domain size, 2"), (-1, "label"), (0.5, "label")):
-        with pytest.raises(InvalidParameterError, match=said):
-            made().sample(1, label=label)
-    for k in (-1, 1.5):
-        with pytest.raises(InvalidParameterError, match="k must be"):
-            made().sample(k)
-    with pytest.raises(InvalidParameterError, match="SecureRandom"):
-        made().sample(1, random=np.random.default_rng())
-
-
-def test_a_label_the_reports_do_not_show_is_refused() -> None:
-    table, sure = np.array([[0.5, 0.5], [0.0, 0.0]]), np.array([1.0, 0.0])
-    even = shares_by_label(table, sure)
-    for distribution in (joint(table), LabelDistribution(sure, {1: even}, 0)):
-        with pytest.raises(InvalidParameterError, match="no weight"):
-            distribution.sample(1, label=1)
-
-
-def test_no_rows_are_an_empty_array() -> None:
-    assert joint().sample(0).shape == (0, 3)
-
-
 def test_codes_of_no_weight_are_never_drawn() -> None:
     class Top(SeededRandom):
         """The largest word there is, then the smallest."""
@@ -133,8 +194,9 @@ def test_codes_of_no_weight_are_never_drawn() -> None:
     assert draw_codes(weights * 5e-323, 2, Top(0)).tolist()[0] == 4
 
 
-def test_a_distribution_says_what_it_is() -> None:
-    for distribution, kind in ((joint(), "joint"), (by_label(1)[0], "label")):
-        assert distribution.kind == kind
-        assert distribution.domain_sizes == SIZES
-        assert "2x3x4" in repr(distribution)
+def test_labels_that_take_turns_leave_out_those_of_no_weight() -> None:
+    weights = np.array([0.2, 0.0, 0.8])
+    columns = {1: np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])}
+    firsts = np.array([[0, 7], [1, 7], [2, 7]])
+    rows = LabelDistribution(weights, columns, 0).balanced(5, firsts)
+    assert rows.tolist() == [[2, 7], [0, 7], [2, 1], [0, 0], [2, 1]]

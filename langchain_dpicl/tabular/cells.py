@@ -1,4 +1,4 @@
-"""Cells of a table: what one cell says, told by that cell alone.
+"""Cells of a table: what a cell means, read from that cell alone.
 
 * **A category or an id** is text or a whole number. Text is stripped of white space at
   both ends; upper and lower case are told apart. A whole number is its digits, a truth
@@ -17,7 +17,6 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from numbers import Real
 from types import NoneType
@@ -26,9 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MISSING = -1
-FOREIGN = -2
-UNREADABLE = -3
+MISSING, FOREIGN, UNREADABLE = -1, -2, -3
+"""Codes of cells that are missing, no category, or can't be one."""
 
 _PLAIN = frozenset({float, int, bool, NoneType})
 _NUMBER = re.compile(
@@ -41,14 +39,12 @@ class UnreadableError(TypeError):
 
 
 def is_missing(cell: Any) -> bool:
-    """Say whether a cell holds nothing.
+    """Return whether a cell holds nothing.
 
     Example:
         >>> [is_missing(cell) for cell in (None, float("nan"), " ", 0, "no")]
         [True, True, True, False, False]
     """
-    if cell is None:
-        return True
     if isinstance(cell, str):
         return not cell.strip()
     if isinstance(cell, (float, np.floating)):
@@ -58,7 +54,7 @@ def is_missing(cell: Any) -> bool:
     # Known by name: pandas need not be installed.
     kind = type(cell)
     absent = kind.__name__ in {"NAType", "NaTType"}
-    return absent and kind.__module__.startswith("pandas.")
+    return cell is None or (absent and kind.__module__.startswith("pandas."))
 
 
 def spelled(cell: Any) -> str | None:
@@ -75,7 +71,7 @@ def spelled(cell: Any) -> str | None:
         return str.strip(cell) or None
     if isinstance(cell, (bool, np.bool_)):
         return str(bool(cell))
-    if isinstance(cell, (np.timedelta64, np.datetime64)):
+    if isinstance(cell, np.timedelta64):
         raise UnreadableError  # NumPy takes spans of time for integers.
     if isinstance(cell, (int, np.integer)):
         # Python refuses to write very long integers out, but not as hexadecimals.
@@ -118,8 +114,7 @@ def number(cell: Any) -> float:
     if isinstance(cell, str):
         if not _NUMBER.fullmatch(cell.strip()):
             raise UnreadableError
-        return float(cell)
-    if isinstance(cell, np.timedelta64) or not isinstance(
+    elif isinstance(cell, np.timedelta64) or not isinstance(
         cell, (Real, Decimal, np.bool_)
     ):
         raise UnreadableError
@@ -129,84 +124,47 @@ def number(cell: Any) -> float:
         return -math.inf if cell < 0 else math.inf
 
 
-def codes(values: Any, index: Mapping[str, int]) -> NDArray[np.int64]:
-    """Look a column's cells up among its categories.
-
-    Args:
-        values: The cells: a list, tuple, array, series, or array of pyarrow.
-        index: Each category's code, from 0.
-
-    Returns:
-        Each cell's code; `MISSING` for missing cells, `FOREIGN` for values that are
-        no category, `UNREADABLE` for cells that can't be one.
-
-    Raises:
-        UnreadableError: If `values` is no sequence of cells.
-    """
-    cells, places = distinct_cells(values)
-    found = np.fromiter(
-        (
-            index[cell] if type(cell) is str and cell in index else _code(cell, index)
-            for cell in cells
-        ),
-        np.int64,
-        len(cells),
+def codes(cells: Any, index: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return each cell's code by the index, or what it is instead of a category."""
+    distinct, places = distinct_cells(cells)
+    read = (
+        index[cell] if type(cell) is str and cell in index else _code(cell, index)
+        for cell in distinct
     )
+    found = np.fromiter(read, np.int64, len(distinct))
     return found if places is None else np.append(found, MISSING)[places]
 
 
-def numbers(values: Any) -> NDArray[np.float64]:
+def numbers(cells: Any) -> NDArray[np.float64]:
     """Return a column's cells as numbers, NaN where one is missing.
 
     Raises:
-        UnreadableError: If a cell is no number, or `values` no sequence of cells.
+        UnreadableError: If a cell is no number.
     """
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        if values.ndim != 1:
-            raise UnreadableError
-        return values.astype(np.float64)
-    cells, places = distinct_cells(values)
-    if _PLAIN.issuperset(map(type, cells)):
-        try:
-            found = np.array(cells, dtype=np.float64)
-        except OverflowError:
-            found = np.array([number(cell) for cell in cells], dtype=np.float64)
-    else:
-        found = np.array([number(cell) for cell in cells], dtype=np.float64)
+    distinct, places = distinct_cells(cells)
+    if not _PLAIN.issuperset(map(type, distinct)):
+        distinct = [number(cell) for cell in distinct]
+    try:
+        found = np.array(distinct, dtype=np.float64)
+    except OverflowError:
+        found = np.array([number(cell) for cell in distinct])
     return found if places is None else np.append(found, np.nan)[places]
 
 
-def distinct_cells(values: Any) -> tuple[Sequence[Any], NDArray[np.int64] | None]:
-    """Return a column's cells, and each row's place among them.
+def distinct_cells(cells: Any) -> tuple[Sequence[Any], NDArray[np.int64] | None]:
+    """Return a list's cells in order, and None; of an array of Arrow distinct ones.
 
-    Returns:
-        The cells in order, and None; of Arrow text and whole numbers the distinct ones,
-        and each row's place, -1 for a missing cell.
-
-    Raises:
-        UnreadableError: If `values` is no one-dimensional sequence of cells.
+    Then each row's place among them comes too, -1 for a missing cell.
     """
-    if isinstance(values, (list, tuple)):
-        return values, None
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None and isinstance(values, (arrow.Array, arrow.ChunkedArray)):
-        return _arrow_cells(values, arrow)
-    if isinstance(values, (str, bytes, Mapping, AbstractSet)):
-        raise UnreadableError
-    if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
-        raise UnreadableError
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "mM":
-        return values.tolist(), None
-    # As lists, NumPy's times in nanoseconds would turn into integers.
-    return list(values), None
+    if isinstance(cells, list):
+        return cells, None
+    return _arrow_cells(cells, sys.modules["pyarrow"])
 
 
 def _arrow_cells(
     values: Any, arrow: Any
 ) -> tuple[Sequence[Any], NDArray[np.int64] | None]:
     types = arrow.types
-    if isinstance(values, arrow.ChunkedArray):
-        values = values.combine_chunks()
     is_text = types.is_string(values.type) or types.is_large_string(values.type)
     if is_text or types.is_integer(values.type):
         values = values.dictionary_encode()
