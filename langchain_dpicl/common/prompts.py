@@ -107,9 +107,6 @@ DOCUMENT_SEPARATOR = "\n\n---\n\n"
 FEW_SHOT_CUE = "Label: {label}\nText:"
 """Where a new example begins: the model goes on after it."""
 
-FEW_SHOT_EXAMPLE_PROMPT = PromptTemplate.from_template(f"{FEW_SHOT_CUE} {{text}}\n\n")
-"""How one record is shown to a model that is to write another."""
-
 ABSTAIN_TEXT = (
     "No answer leads clearly, so none can be given without the risk of giving a single "
     "person's information away."

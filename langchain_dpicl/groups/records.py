@@ -2,7 +2,8 @@
 
 A record is kept as a line of JSON, in memory or in a mapped file, and read where a slot
 needs it: a line takes its bytes and 16 more, where a `Document` takes a thousand.
-Metadata that JSON can't express, such as a date, is kept as its text.
+Metadata that JSON can't express, such as a date, is kept as its text, and so is what
+is nested deeper than `_DEEPEST`.
 
 The embedding is called here with private text. Its errors are passed on unchanged:
 ingest is the operator's own act and not part of an answer, and the operator needs to
@@ -245,17 +246,19 @@ def _checked(documents: Iterable[Document]) -> Iterator[tuple[int, Document]]:
 
 def _line_of(document: Document, position: int) -> bytes:
     """Return a document as a line of JSON."""
-    fields = {
-        "id": document.id,
-        "page_content": document.page_content,
-        "metadata": document.metadata,
-    }
+    fields = {"id": document.id, "page_content": document.page_content}
+    metadata = document.metadata
     try:
+        if not is_shallow(metadata):
+            metadata = {
+                key: value if is_shallow({key: value}) else str(value)
+                for key, value in metadata.items()
+            }
         # Pure ASCII, so that lone surrogates survive as escapes.
-        line = f"{_encode(fields)}\n".encode()
+        line = f"{_encode({**fields, 'metadata': metadata})}\n".encode()
     except Exception:  # noqa: BLE001  # any object may refuse in its own way
-        line = b""
-    if not line or not is_shallow(document.metadata):
+        line = None
+    if line is None:
         raise _unusable(position)
     return line
 
@@ -277,7 +280,7 @@ def _copy(document: Document, position: int) -> Document:
 def _unusable(position: int) -> InvalidParameterError:
     return InvalidParameterError(
         f"The metadata of document {position} (counted from 0) cannot be kept. Keep "
-        f"plain values in it, nested {_DEEPEST} levels deep at most."
+        "plain values in it."
     )
 
 

@@ -238,7 +238,7 @@ def test_a_corpus_is_shown_and_its_accounts_are_renewed_until_the_cap(
         status, text = run("renew", f"clinic/{month}", "--json", at=url)
     found = json.loads(text)
     assert (status, found["error"]) == (1, "BudgetExhaustedError")
-    assert "There is room after 2028-01-01 00:00 UTC" in found["message"]
+    assert "'dpicl ledger list --corpora' shows" in found["message"]
 
 
 def test_charges_of_disjoint_classes_can_be_read(run: Run, tmp_path: Path) -> None:

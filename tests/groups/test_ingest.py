@@ -370,7 +370,6 @@ COLUMNS: dict[str, tuple[Any, type[DPError], str]] = {
     "a string": ({**spoiled(), "text": CANARY}, InvalidParameterError, "a str"),
     "nothing": ({name: [] for name in spoiled()}, UnitError, "no documents"),
     "few units": (arrays(documents(3)), UnitError, "n_groups=4"),
-    "deep": (spoiled(ward=deep(30)), InvalidParameterError, "20 levels"),
     "circle": (spoiled(ward={(1, 2): 3}), InvalidParameterError, "cannot be kept"),
     "a frame": (pd.DataFrame({"unit": [1]}), InvalidParameterError, "DataFrame"),
 }

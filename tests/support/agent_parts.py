@@ -77,11 +77,6 @@ class AgentModel(BaseChatModel):
         message = AIMessage(said) if isinstance(said, str) else said.model_copy()
         return ChatResult(generations=[ChatGeneration(message=message)])
 
-    def system_of(self, turn: int) -> str:
-        """What the system message of a turn said."""
-        first = self._asked[turn][0]
-        return str(first.text) if first.type == "system" else ""
-
 
 def reply(text: str) -> str:
     return "cough" if "Lisinopril" in text else "I don't know."

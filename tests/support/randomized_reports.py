@@ -5,7 +5,6 @@ It is independent of the package's own mechanism on purpose.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +15,6 @@ def response_matrix(size: int, epsilon: float) -> np.ndarray:
     matrix = np.full((size, size), other)
     np.fill_diagonal(matrix, np.exp(epsilon) * other)
     return matrix
-
-
-def whole_matrix(sizes: Sequence[int], epsilons: Sequence[float]) -> np.ndarray:
-    """The Kronecker product that the package never builds."""
-    parts = [response_matrix(d, e) for d, e in zip(sizes, epsilons, strict=True)]
-    return functools.reduce(np.kron, parts)
 
 
 def randomized(

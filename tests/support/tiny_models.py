@@ -12,9 +12,6 @@ from typing import Any
 
 from support.servers.make_tiny_model import _tokenizer
 
-FAMILIES = ("gpt2", "llama", "opt", "bloom", "qwen2")
-"""Learned, rotary, learned with an offset, ALiBi, rotary with grouped heads."""
-
 CONTEXT = 96
 SPARE_IDS = 7
 """Ids that the models have and the tokenizer has not."""
