@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from langchain_core.documents import Document
@@ -180,8 +181,13 @@ class Prompting:
             repr(self.document_prompt),
         ]
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether a record is its text alone; pydantic copies a field's default."""
+        return self.document_prompt == DOCUMENT_PROMPT
+
     def _context(self, documents: Sequence[Document]) -> str:
-        if self.document_prompt is DOCUMENT_PROMPT:
+        if self._is_plain:
             # Hundreds of records a question: a template costs more than all else.
             return DOCUMENT_SEPARATOR.join(one.page_content for one in documents)
         # A document prompt of one's own shows by itself where a record begins.

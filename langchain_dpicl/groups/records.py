@@ -138,7 +138,7 @@ def no_rows(dimension: int) -> Rows:
 
 def parsed_line(line: bytes) -> Document:
     """Return the document of a line; one that was not read before raises anything."""
-    return Document(**json.loads(line))
+    return Document(**json.loads(line.decode()))
 
 
 def record_digest(line: bytes) -> bytes:

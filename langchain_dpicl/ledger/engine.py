@@ -215,7 +215,13 @@ def postgres_engine(url: URL, *, require_synchronous: bool) -> Engine:
     try:
         engine = sa.create_engine(
             url,
-            connect_args={"client_encoding": "UTF8", **limits},
+            # A statement that is prepared while its table is small keeps walking the
+            # whole of it later: each is planned anew.
+            connect_args={
+                "client_encoding": "UTF8",
+                "prepare_threshold": None,
+                **limits,
+            },
             hide_parameters=True,
             pool_pre_ping=True,
         )

@@ -353,10 +353,6 @@ def spoiled(**cells: Any) -> dict[str, Any]:
     return own
 
 
-def deep(levels: int) -> Any:
-    return [deep(levels - 1)] if levels else 0
-
-
 COLUMNS: dict[str, tuple[Any, type[DPError], str]] = {
     "a unit": (spoiled(unit=1.5), UnitError, "document 5"),
     "zero": (spoiled(embedding=[0.0] * 6), InvalidParameterError, "document 5"),

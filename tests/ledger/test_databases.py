@@ -172,6 +172,20 @@ def test_nothing_makes_a_commit_weaker_and_waits_have_limits(
     ledger.dispose()
 
 
+def test_no_plan_of_a_small_table_is_kept_for_a_large_one(
+    postgres: PostgresServer,
+) -> None:
+    """A statement that is prepared keeps its plan: it would walk the whole table."""
+    ledger = Ledger(postgres.new_database())
+    budget = opened(ledger, queries=100)
+    for _ in range(8):
+        budget.buy(VOTE, unit_key="patient").leave()
+    kept = "SELECT count(*) FROM pg_prepared_statements"
+    count = ledger.run(lambda t: t.connection.exec_driver_sql(kept).scalar())
+    assert count == 0
+    ledger.dispose()
+
+
 def test_an_account_that_is_locked_is_waited_for_a_limited_time(
     server: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
