@@ -52,12 +52,12 @@ METHODS = {
     "KSA-PTR, range of k": Method(KSAPTROutputParser(k=(1, 3)).charge, 1),
     "KSA-threshold, 1 word": Method(
         KSAThresholdOutputParser(items_per_answer=1).charge,
-        1,
+        0,
         items_per_answer=1,
     ),
     "KSA-threshold, 2 words": Method(
         KSAThresholdOutputParser(items_per_answer=2).charge,
-        1,
+        0,
         items_per_answer=2,
     ),
     "KSA-joint": Method(KSAJointOutputParser(k=1, domain=["a", "b"]).charge, 1),

@@ -10,9 +10,8 @@ Input         H(w), the number of answers with word w; an answer counts a word o
               both, D those that occur in x alone, D' those in x' alone.
 Neighbors     One unit touches one slot. `replace`: it changes from any answer, or none,
               to any other. `add_remove`: one slot appears or vanishes.
-Sensitivity   A word of D is in the answer that x has in place of the one of x' (or of
-              none), and in no other: its count is exactly 1, and |D| <= c. The same
-              holds for D'. The counts of the words in C differ by at most one each: by
+Sensitivity   A word of D is in one answer alone, the one that x has and x' has not: its
+              count is exactly 1, and |D| <= c. The same holds for D'. The counts of the words in C differ by at most one each: by
               c in L1 and sqrt(c) in L2 (`add_remove`), or 2c and sqrt(2c) (`replace`).
 Noise         Each word with a positive count gets a K of its own: a rounded Gaussian of
               scale sigma = z sqrt(c) or z sqrt(2c), or a discrete Laplace of scale
@@ -44,10 +43,12 @@ set S of outputs, and S_C those of them without a word of D or D',
       <= (1-a) + (a-b) + b delta_G(eps)
        = 1 - b + b delta_G(eps)  <=  delta0 + (1-delta0) delta_G(eps).
 
-Exchanging x and x' gives the other direction. The last line is the curve of that
-mechanism if it fails altogether with probability delta0, at every real eps: so the
-release composes, and is amplified by sampling, as its event and delta0 are
-(`accounting.Failure`). Outputs with words of D', which are not in the first term, cost
+Exchanging x and x' gives the other direction. The last line is the curve, at
+every real eps, of a pair of mixtures: that mechanism, which fails altogether with
+probability delta0. By Blackwell's theorem M(x) and M(x') are then post-processing of
+this pair. So the release composes, and is amplified by sampling, as its event and
+delta0 are (`accounting.Failure`). (`b >= 1 - c p` is Bernoulli's inequality. The last
+step is monotone in b, since delta_G <= 1.) Outputs with words of D', which are not in the first term, cost
 nothing by themselves: that is why c words pay for delta0, and not the 2c words of D and
 D' that a union bound over both worlds would count under `replace`.
 

@@ -74,7 +74,7 @@ def _read() -> tuple[Proof, ...]:
 
 
 PROOFS = _read()
-"""In the order of ARCHITECTURE.md, which shows the same table."""
+"""In the order of the guarantee's page, which shows the same table."""
 
 _MAKERS = {
     "examples": "DPFewShotGenerator",

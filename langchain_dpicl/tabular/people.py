@@ -21,8 +21,8 @@ Privacy:
     who brings the table, not for who gets the release. How many rows there are, and
     their order, is private.
 
-Memory: 4 bytes a cell and 16 a row with `unit_key`, and up to as much again while rows
-are chosen: 3 GB for 10 million rows of 20 columns (measured at a million: 280 MiB).
+Memory: about 300 bytes a row of 20 columns while rows are chosen (280 MiB measured at a
+million), of which 4 a cell and 16 a row with `unit_key` stay.
 Beyond that an engine tallies parts (`tabular.tally`).
 """
 
