@@ -11,8 +11,9 @@ Input         H(w), the number of answers with word w; an answer counts a word o
 Neighbors     One unit touches one slot. `replace`: it changes from any answer, or none,
               to any other. `add_remove`: one slot appears or vanishes.
 Sensitivity   A word of D is in one answer alone, the one that x has and x' has not: its
-              count is exactly 1, and |D| <= c. The same holds for D'. The counts of the words in C differ by at most one each: by
-              c in L1 and sqrt(c) in L2 (`add_remove`), or 2c and sqrt(2c) (`replace`).
+              count is exactly 1, and |D| <= c. The same holds for D'. The counts of the
+              words in C differ by at most one each: by c in L1 and sqrt(c) in L2
+              (`add_remove`), or 2c and sqrt(2c) (`replace`).
 Noise         Each word with a positive count gets a K of its own: a rounded Gaussian of
               scale sigma = z sqrt(c) or z sqrt(2c), or a discrete Laplace of scale
               c / epsilon or 2c / epsilon. The word is released if H(w) + K > 1 + t,
@@ -48,9 +49,10 @@ every real eps, of a pair of mixtures: that mechanism, which fails altogether wi
 probability delta0. By Blackwell's theorem M(x) and M(x') are then post-processing of
 this pair. So the release composes, and is amplified by sampling, as its event and
 delta0 are (`accounting.Failure`). (`b >= 1 - c p` is Bernoulli's inequality. The last
-step is monotone in b, since delta_G <= 1.) Outputs with words of D', which are not in the first term, cost
-nothing by themselves: that is why c words pay for delta0, and not the 2c words of D and
-D' that a union bound over both worlds would count under `replace`.
+step is monotone in b, since delta_G <= 1.) Outputs with words of D', which are not in
+the first term, cost nothing by themselves: that is why c words pay for delta0, and not
+the 2c words of D and D' that a union bound over both worlds would count under
+`replace`.
 
 *Which noise.* For one release of one or two words an answer, Laplace noise lets words
 of fewer answers out: at epsilon = 1, delta = 1e-5 and c = 1, 16 instead of 24. From

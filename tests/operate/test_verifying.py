@@ -41,10 +41,10 @@ def chain(ledger: Ledger, name: str, **parts: Any) -> DPChain:
     terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, **parts.pop("terms", {})}
     threshold = parts.pop("score_threshold", None)
     groups = RetrievedGroups.from_documents(
-        [note(f"{i}", "The side effect of lisinopril is cough.") for i in range(60)],
+        [note(f"{i}", "The side effect of lisinopril is cough.") for i in range(300)],
         HashingEmbeddings(),
         unit_key="unit",
-        n_groups=30,
+        n_groups=60,
         docs_per_group=2,
         score_threshold=threshold,
     )

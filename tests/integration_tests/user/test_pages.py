@@ -14,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from faces import random, seeded
 
 ROOT = Path(__file__).parents[3]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
@@ -90,7 +91,7 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # Not by `capsys`, whose stderr is no file, which MCP's client needs.
-    with redirect_stdout(StringIO()) as out:
+    with redirect_stdout(StringIO()) as out, random.use(seeded(11)):
         run(page)
     assert wrong_outputs(page, out.getvalue()) == []
 
