@@ -470,7 +470,7 @@ class RetrievedGroups(TermedSource):
             raise InvalidParameterError(
                 "Pass draw_prepared() the result of prepare(question) of these groups."
             )
-        # Terms and filter are those of these groups, whoever prepared the question.
+        # Terms and filter are those of these groups, also for a question of others.
         question = replace(prepared, terms=self._terms, only=self._only)
         return draw_slots(index, question, collect=collect, random=self._source)
 

@@ -46,7 +46,6 @@ def released(
     # A stored release has settled the noise.
     stored = last(budget.ledger, budget.account, key) if resume else None
     terms = terms.settled(budget) if stored is None else _terms_of(stored)
-    record = _record(terms, random)
     purchase = Purchase(
         budget,
         terms.charge(),
