@@ -4,10 +4,10 @@
 {
   "format": "langchain-dpicl", or "langchain-dpicl/erasure-certificate",
   "version": 1,
-  "kind": "examples", "corpus", "schema", "audit",
+  "kind": "examples", "corpus", "schema", "topics", "audit",
     or "erasure_certificate",
   the fields of that kind,
-  "sha256": the digest of these fields; a schema, which people write, has none
+  "sha256": the digest of these fields; what people write (a schema, topics) has none
 }
 ```
 
@@ -89,6 +89,16 @@ SCHEMA = Kind(
     error=InvalidParameterError,
     signed=False,
     optional=frozenset({"template"}),
+)
+TOPICS = Kind(
+    "topics",
+    "list of topics",
+    "Topics.load",
+    {"names": list, "groups": list, "about": str},
+    1 << 22,
+    "Topics.save shows how one looks.",
+    signed=False,
+    optional=frozenset({"about"}),
 )
 
 
@@ -215,7 +225,7 @@ def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
         return f"{reason} {VERSION}", "Upgrade langchain-dpicl."
     if found == kind.name:
         return None
-    for other in (EXAMPLES, CORPUS, SCHEMA):
+    for other in (EXAMPLES, CORPUS, SCHEMA, TOPICS):
         if found == other.name:
             return f"it is of kind {found!r}", f"{other.reader} reads it."
     return f'it has no "kind": "{kind.name}"', kind.way_out
