@@ -9,15 +9,16 @@ from contextlib import suppress
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import Runnable, RunnableBinding
 
-from langchain_dpicl.chain import DPChain
 from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
-from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+
+if TYPE_CHECKING:
+    from langchain_dpicl.chain import DPChain
 
 
 def sqlite_path(url: str) -> Path | None:
@@ -92,6 +93,8 @@ def read_text(path: str) -> str:
 def load_model(name: str) -> Any:
     """Return the chat model that `provider:name` names."""
     if name == "offline":
+        from langchain_dpicl.offline import OfflineChatModel
+
         return OfflineChatModel()
     provider, _, model = name.partition(":")
     if provider == "openai" and model:
@@ -136,6 +139,8 @@ def load_object(name: str, kind: type[Any], example: str) -> Any:
 
 def load_chain(name: str) -> tuple[DPChain, list[Any]]:
     """Return the chain that `module:chain` names, and the callbacks bound to it."""
+    from langchain_dpicl.chain import DPChain
+
     found = load_object(name, Runnable, "app:chain")
     handlers: list[Any] = []
     while isinstance(found, RunnableBinding):
@@ -152,6 +157,8 @@ def load_chain(name: str) -> tuple[DPChain, list[Any]]:
 def load_embedding(name: str) -> Embeddings:
     """Return the embedding model that `openai:name` or `module:name` names."""
     if name == "offline":
+        from langchain_dpicl.offline import HashingEmbeddings
+
         return HashingEmbeddings()
     provider, _, model = name.partition(":")
     if provider != "openai" or not model:

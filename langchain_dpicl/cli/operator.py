@@ -144,7 +144,8 @@ def erase(
     if as_json:
         click.echo(made.model_dump_json(indent=2))
         return 0
-    click.echo(f"Erased {made.index['documents_erased']} documents.")
+    count = made.index["documents_erased"]
+    click.echo(f"Erased {count} document{'s' * (count != 1)}.")
     for store in made.stores:
         click.echo(f"  {store.state}: {store.store}. {store.note}")
     for line in made.not_undone:

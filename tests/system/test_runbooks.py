@@ -109,7 +109,7 @@ def test_the_first_day(tmp_path: Path) -> None:
 
 def test_erasing(service: Path) -> None:
     said = run(commands("erase"), service)
-    assert "Erased 1 documents" in said
+    assert "Erased 1 document." in said
     assert "is of this person" in said
     follower = RetrievedGroups.load(service / "index", WordEmbedding(), follow=True)
     assert follower.n_units == 39
