@@ -8,7 +8,7 @@ caller; the parsers of this library build their arguments so that none can.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from numbers import Integral
 from typing import Any
@@ -25,6 +25,9 @@ MAX_COUNT = 1 << 32
 
 MASS_TOLERANCE = 1e-5
 """By how much probabilities, computed in single precision, may exceed 1."""
+
+BLOCK = 1 << 17
+"""Numbers that are put on a grid at a time, so that they stay in the cache."""
 
 _MAX_DIMENSION = 1_000_000
 
@@ -170,3 +173,24 @@ def float_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
     if array.dtype.kind not in "fiu":
         raise InvalidParameterError(f"{name} must be real numbers, not {array.dtype}.")
     return array.astype(np.float64, copy=False)
+
+
+def probability_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
+    """Return probabilities, shape `(m, D)`, each row at most 1 in all, or refuse."""
+    array = float_rows(name, rows)
+    # Written so that a NaN fails both comparisons.
+    with np.errstate(over="ignore", invalid="ignore"):
+        within = array.sum(axis=1) <= 1 + MASS_TOLERANCE
+        if array.size and not bool(array.min() >= 0 and within.all()):
+            raise InvalidParameterError(
+                f"{name} must be probabilities, at most 1 in all per row: leave out "
+                "the rows of slots that abstain, as `token_distribution` does."
+            )
+    return array
+
+
+def blocks(rows: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield some rows at a time, of an array whose rows are mapped one by one."""
+    height = max(1, BLOCK // rows.shape[1])
+    for start in range(0, len(rows), height):
+        yield rows[start : start + height]

@@ -45,7 +45,7 @@ Tested by     `tests/unit_tests/laws`: both L2 sensitivities, measured; the nois
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,6 @@ the limit itself."""
 
 _FLOOR = 1e-6  # Least public probability that a row is held against.
 _UNIT = 1 << 20  # Grid steps that a row's maximum becomes, for noisy max.
-_BLOCK = 1 << 17
-"""Numbers that are put on a grid at a time, so that they stay in the cache."""
 
 
 def charge(
@@ -137,10 +135,10 @@ def noisy_next_token(
         >>> noisy_next_token(rows, Gaussian(noise_multiplier=0.6), "replace").shape
         (3,)
     """
-    rows = _probability_rows(distributions)
+    rows = inputs.probability_rows("distributions", distributions)
     limit = SCALE / (sensitivity(relation) * inputs.noise_multiplier(paid))
     total = np.zeros(rows.shape[1], np.int64)
-    for block in _blocks(rows):
+    for block in inputs.blocks(rows):
         total += on_grid(block, limit).sum(axis=0, dtype=np.int64)
     noise = RoundedGaussian(SCALE).draw(rows.shape[1])
     released: Floats = (total + noise) / limit
@@ -208,11 +206,11 @@ def noisy_max_next_token(
         >>> noisy_max_next_token([[0.1, 0.9, 0]] * 500, Pure(epsilon=1.0), "replace")
         1
     """
-    rows = _probability_rows(distributions)
+    rows = inputs.probability_rows("distributions", distributions)
     inputs.is_replace(relation)  # One sensitivity for both; what is neither is refused.
     slope = inputs.epsilon(paid, Pure) / (2 * _UNIT)
     scores = np.zeros(rows.shape[1], np.int64)
-    for block in _blocks(rows):
+    for block in inputs.blocks(rows):
         scores += _of_maximum_one(block).sum(axis=0, dtype=np.int64)
     # Visiting candidates in random order until one succeeds gives the same law: which
     # trials succeed does not depend on the order, and the first of them in a random
@@ -289,7 +287,7 @@ def token_distributions(
     if wanted is not None and int(wanted.max()) >= width:
         return [None] * len(answers)
     result: list[Floats | None] = []
-    height = max(1, _BLOCK // width)
+    height = max(1, inputs.BLOCK // width)
     for start in range(0, len(answers), height):
         block = answers[start : start + height]
         # What nobody has said is impossible, and abstains.
@@ -342,20 +340,6 @@ def _wanted(places: npt.ArrayLike | None) -> Integers | None:
     return array.astype(np.int64)
 
 
-def _probability_rows(distributions: npt.ArrayLike) -> Floats:
-    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all."""
-    rows = inputs.float_rows("distributions", distributions)
-    # Written so that a NaN fails both comparisons.
-    with np.errstate(over="ignore", invalid="ignore"):
-        within = rows.sum(axis=1) <= 1 + inputs.MASS_TOLERANCE
-        if rows.size and not bool(rows.min() >= 0 and within.all()):
-            raise InvalidParameterError(
-                "distributions must be probabilities, at most 1 in all per row: leave "
-                "out the rows of slots that abstain, as `token_distribution` does."
-            )
-    return rows
-
-
 def _numbers(answer: npt.ArrayLike) -> Floats | None:
     """Return one slot's answer as a flat array of doubles; None if it is none."""
     try:
@@ -395,10 +379,3 @@ def _of_maximum_one(rows: Floats) -> Integers:
     # The line that the sensitivity rests on.
     points: Integers = np.clip(scaled, 0, _UNIT).astype(np.int64)
     return points
-
-
-def _blocks(rows: Floats) -> Iterator[Floats]:
-    """Yield some rows at a time: each is mapped alone, so that changes nothing."""
-    height = max(1, _BLOCK // rows.shape[1])
-    for start in range(0, len(rows), height):
-        yield rows[start : start + height]
