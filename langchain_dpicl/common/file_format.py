@@ -94,7 +94,7 @@ TOPICS = Kind(
     "topics",
     "list of topics",
     "Topics.load",
-    {"names": list, "groups": list, "about": str},
+    {"about": str, "topics": object},
     1 << 22,
     "Topics.save shows how one looks.",
     signed=False,

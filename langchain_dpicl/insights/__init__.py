@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from langchain_dpicl.insights.drafting import draft_topics
 from langchain_dpicl.insights.topics import Topics
 
-__all__ = ["Topics"]
+__all__ = ["Topics", "draft_topics"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -15,6 +16,17 @@ from langchain_dpicl.parsers.words import row, spelled, words_of
 from langchain_dpicl.public import Public
 
 MOST_TOPICS = 500
+LONGEST_NAME = 100
+
+
+def topic_key(name: str) -> str:
+    """Return what two names have in common that a reply can't tell apart.
+
+    Example:
+        >>> topic_key("Claims: status") == topic_key("status, claim")
+        True
+    """
+    return row(words_of(spelled(name)))
 
 
 class Topics(Public):
@@ -51,9 +63,12 @@ class Topics(Public):
     def _sound(self) -> Self:
         known: dict[str, str] = {}
         for name in self.names:
-            key = row(words_of(spelled(name)))
-            if not key:
-                raise ValueError(f"{name[:40]!r} has no word in it")
+            key = topic_key(name)
+            if not key or len(name) > LONGEST_NAME or not name.isprintable():
+                raise ValueError(
+                    f"{name[:40]!r} is no name of a topic: it has no word, more than "
+                    f"{LONGEST_NAME} characters, or a line break"
+                )
             if key in known:
                 raise ValueError(
                     f"{known[key][:40]!r} and {name[:40]!r} can't be told apart in a "
@@ -61,8 +76,24 @@ class Topics(Public):
                 )
             known[key] = name
         if len(self.groups) != len(self.names):
-            raise ValueError("Each topic has a group, or None")
+            raise ValueError("each topic has a group, or None")
+        if len([*groupby(self.groups)]) > len(set(self.groups)):
+            raise ValueError("the topics of a group must stand together")
         return self
+
+    def __str__(self) -> str:
+        return "\n".join(
+            "\n".join([group, *(f"  {name}" for name in names)] if group else names)
+            for group, names in self.tree.items()
+        )
+
+    @property
+    def tree(self) -> dict[str, list[str]]:
+        """The names by group, in order; those without one under ""."""
+        made: dict[str, list[str]] = {}
+        for name, group in zip(self.names, self.groups, strict=True):
+            made.setdefault(group or "", []).append(name)
+        return made
 
     @classmethod
     def of(cls, value: Any, about: str = "") -> Topics:
@@ -77,7 +108,8 @@ class Topics(Public):
         if isinstance(value, Mapping):
             for group, names in value.items():
                 is_list = isinstance(names, Iterable) and not isinstance(names, str)
-                pairs += [(name, group) for name in (names if is_list else [names])]
+                each = names if is_list else [names]
+                pairs += [(name, group or None) for name in each]
         elif isinstance(value, Iterable) and not isinstance(value, str):
             pairs = [(name, None) for name in value]
         else:
@@ -85,16 +117,51 @@ class Topics(Public):
                 "topics must be Topics, a list of names, or a mapping from a group's "
                 f"name to its names, not {type(value).__name__}."
             )
-        names = tuple(name for name, _ in pairs)
-        groups = tuple(group for _, group in pairs)
+        names, groups = (tuple(pair[i] for pair in pairs) for i in (0, 1))
         return cls(names=names, groups=groups, about=about)
 
+    def with_words(self, words: Iterable[str], model: Any) -> Topics:
+        """Return these topics, and those behind words that a release has told.
+
+        In one public call the model names the topic behind each word, and its group. A
+        word that it does not file is a topic of its own; one that is in a topic's name
+        already is left out. Read what comes back before the next release.
+
+        Args:
+            words: Released words.
+            model: A chat model or completion model.
+
+        Raises:
+            PublicCallError: If the model fails.
+
+        Example:
+            >>> from langchain_core.language_models import FakeListChatModel
+            >>> model = FakeListChatModel(responses=["strike: postal strike (Orders)"])
+            >>> print(Topics.of({"Orders": ["returns"]}).with_words(["strike"], model))
+            Orders
+              returns
+              postal strike
+        """
+        from langchain_dpicl.insights.drafting import filed
+
+        return filed(self, words, model)
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the topics to a JSON file, to be read, edited and loaded."""
-        content = self.model_dump(mode="json")
+        """Write the topics to a JSON file, to be read, edited and loaded.
+
+        Raises:
+            InvalidParameterError: If it can't be written, or something else is there.
+        """
+        topics = self.tree if any(self.groups) else list(self.names)
+        content = {"about": self.about, "topics": topics}
         file_format.write(path, content, file_format.TOPICS, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Topics:
-        """Read what `save` wrote, and people have edited."""
-        return cls(**file_format.read(path, file_format.TOPICS))
+        """Return the topics of a file that `save` wrote, or somebody by hand.
+
+        Raises:
+            InvalidParameterError: If it can't be read, or holds no topics.
+        """
+        found = file_format.read(path, file_format.TOPICS)
+        return cls.of(found["topics"], found.get("about", ""))
