@@ -4,8 +4,8 @@
 {
   "format": "langchain-dpicl", or "langchain-dpicl/erasure-certificate",
   "version": 1,
-  "kind": "examples", "corpus", "schema", "topics", "audit",
-    or "erasure_certificate",
+  "kind": "examples", "corpus", "schema", "topics", "insights",
+    "audit" or "erasure_certificate",
   the fields of that kind,
   "sha256": the digest of these fields; what people write (a schema, topics) has none
 }
@@ -99,6 +99,14 @@ TOPICS = Kind(
     "Topics.save shows how one looks.",
     signed=False,
     optional=frozenset({"about"}),
+)
+INSIGHTS = Kind(
+    "insights",
+    "released insights that can be trusted",
+    "Insights.load",
+    {"record": dict, "counts": list, "words": dict},
+    1 << 26,
+    "Load a good copy, or take the release again with resume=True.",
 )
 
 
@@ -225,7 +233,7 @@ def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
         return f"{reason} {VERSION}", "Upgrade langchain-dpicl."
     if found == kind.name:
         return None
-    for other in (EXAMPLES, CORPUS, SCHEMA, TOPICS):
+    for other in (EXAMPLES, CORPUS, SCHEMA, TOPICS, INSIGHTS):
         if found == other.name:
             return f"it is of kind {found!r}", f"{other.reader} reads it."
     return f'it has no "kind": "{kind.name}"', kind.way_out

@@ -20,6 +20,7 @@ word, count or entry.
 | `noisy_max_next_token` | `max_charge` | `next_token.py` |
 | `noisy_tallies` | `tallies_charge` | `tables.py` |
 | `noisy_histograms` | `histograms_charge` | `tables.py` |
+| `noisy_slots` | `charge`, `gaussian_charge` | `slots.py` |
 | `randomize` | `charge` | `responses.py` |
 
 They share one source of random bits (`random.py`) and one way to draw without error
@@ -40,6 +41,7 @@ from langchain_dpicl.mechanisms import (
     next_token,
     random,
     responses,
+    slots,
     tables,
     voting,
 )
@@ -52,6 +54,7 @@ __all__ = [
     "next_token",
     "random",
     "responses",
+    "slots",
     "tables",
     "voting",
 ]

@@ -81,12 +81,14 @@ _MAKERS = {
     "table": "GDPTable",
     "reports": "LDPTable",
 }
-_PARSERS = {
+_NAMED = {
     "vote/": "VoteOutputParser",
     "esa/": "ESAOutputParser",
     "ksa/ptr": "KSAPTROutputParser",
     "ksa/threshold": "KSAThresholdOutputParser",
     "ksa/joint": "KSAJointOutputParser",
+    "discover": "discover",
+    "insights": "insights",
 }
 
 
@@ -99,8 +101,8 @@ def proofs_of(kind: str, mechanism: str, charged: Collection[str]) -> list[Proof
         charged: The kinds of the events that were charged, the plain ones.
     """
     events = set(charged)
-    named = (of for start, of in _PARSERS.items() if mechanism.startswith(start))
-    maker = _MAKERS.get(kind) or next(named, None)
+    named = (of for start, of in _NAMED.items() if mechanism.startswith(start))
+    maker = next(named, None) or _MAKERS.get(kind)
     rows = [
         proof
         for proof in PROOFS

@@ -52,10 +52,12 @@ class StoredRecord:
     Attributes:
         record: The record as far as the ledger has it.
         statistics: The statistics of a `GDPTable`.
+        documents: The documents of `insights`, which have no other wording.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
     statistics: NoisyStatistics | None = None
+    documents: tuple[Document, ...] = ()
 
     @classmethod
     def of(
@@ -108,11 +110,10 @@ class StoredRecord:
             return Comparison(not_compared=("documents",))
         other = []
         for place, one in enumerate(documents):
-            own = {n: v for n, v in one.metadata.items() if n not in _ADDED}
-            fact = facts.get(_about(own))
+            fact = facts.get(_about(one.metadata))
             if (
                 fact is None
-                or not _same(own, fact.metadata)
+                or not _same(_written(one), _written(fact))
                 or one.page_content != fact.page_content
             ):
                 other.append(f"documents[{place}]")
@@ -120,6 +121,8 @@ class StoredRecord:
 
     def _facts(self, wording: Any) -> dict[tuple[Any, ...], Document] | None:
         """Return the documents of the stored draw by what they are about."""
+        if self.documents:
+            return {_about(one.metadata): one for one in self.documents}
         if self.statistics is None or not isinstance(wording, Mapping):
             return None
         from langchain_dpicl.tabular.gdp.facts import facts_of
@@ -150,6 +153,10 @@ def account_says(
     stated = record["account"]
     account = {name: getattr(terms, name) for name in _ACCOUNT if name in stated}
     return {**known, "unit_key": unit_key, "account": account}
+
+
+def _written(document: Document) -> dict[str, Any]:
+    return {n: v for n, v in document.metadata.items() if n not in _ADDED}
 
 
 def _about(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -198,6 +205,11 @@ def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRec
 
     known = stored.header["record"]
     random = {"random": known["random"]} if "random" in known else {}
+    if known["mechanism"] == "insights":
+        from langchain_dpicl.insights.run import stored_insights
+
+        made = stored_insights(stored, delta, record["account"])
+        return StoredRecord(_paid(made.record, stored), documents=(*made.documents(),))
     if known["mechanism"] == terms.MECHANISM:
         statistics, found = release.stored_release(stored, delta)
         return StoredRecord({**_paid(found, stored), **random}, statistics)

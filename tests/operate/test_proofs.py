@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import ScriptedModel
 from support.few_shot_fakes import generator_of, records_of
 from support.ldp_parts import MIXED, table_of
 from support.parser_parts import ANSWERS, PARSERS
@@ -23,6 +24,7 @@ from support.table_parts import people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, mechanisms, parsers
 from langchain_dpicl.budget import charges
+from langchain_dpicl.insights import insights
 from langchain_dpicl.operate.charges import plain
 from langchain_dpicl.operate.proofs import HEADINGS, PROOFS, Proof
 from langchain_dpicl.tabular import GDPTable, discover
@@ -72,7 +74,7 @@ def test_the_table_names_every_charge_and_every_maker() -> None:
     }
     assert {(proof.module.__name__, proof.charge) for proof in PROOFS} == charges
     makers = {name for name in parsers.__all__ if name.endswith("OutputParser")}
-    makers |= {"DPFewShotGenerator", "GDPTable", "LDPTable", "discover"}
+    makers |= {"DPFewShotGenerator", "GDPTable", "LDPTable", "discover", "insights"}
     assert {proof.maker for proof in PROOFS} == makers - {"DPOutputParser"}
 
 
@@ -117,6 +119,15 @@ def report_rows() -> PrivacyBudgetHandler:
     return budget
 
 
+def tell_topics() -> PrivacyBudgetHandler:
+    budget = account()
+    said = [{"who": n, "text": "My bill?"} for n in range(90)]
+    model = ScriptedModel(script=lambda _prompt: "bills\nother: parking")
+    terms = {"unit_key": "who", "topics": ["bills", "login"]}
+    insights(said, model, budget=budget, people_at_most=3_000, **terms)
+    return budget
+
+
 MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("VoteOutputParser", "noisy_counts"): lambda: parse("vote"),
     ("ESAOutputParser", "noisy_counts"): lambda: parse("esa"),
@@ -132,6 +143,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ),
     ("discover", "threshold_words"): name_jobs,
     ("LDPTable", "randomize"): report_rows,
+    ("insights", "noisy_slots"): tell_topics,
 }
 """How each release of the table is made, by the library's own public calls."""
 

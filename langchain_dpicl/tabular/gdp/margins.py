@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.mechanisms.exact import DiscreteLaplace, RoundedGaussian
 
 WholeNoise: TypeAlias = DiscreteLaplace | RoundedGaussian
+Parts: TypeAlias = tuple[tuple[WholeNoise, int], ...]
 
 _CELLS, _ALL_CELLS = 1 << 16, 1 << 22
 """Most cells on either side of 0, of one draw and of a sum; beyond, numbers share
@@ -39,6 +40,7 @@ class SummedNoise:
     Attributes:
         noise: The law of one draw.
         draws: How many.
+        more: Further draws of other laws, each with its number.
 
     Example:
         >>> noise = SummedNoise(DiscreteLaplace.calibrated(1, 1.0), draws=1)
@@ -48,17 +50,18 @@ class SummedNoise:
 
     noise: WholeNoise
     draws: int
+    more: tuple[tuple[WholeNoise, int], ...] = ()
 
     @property
     def standard_deviation(self) -> float:
         """The sum's standard deviation."""
-        return self.noise.standard_deviation * math.sqrt(self.draws)
+        return _deviation(self._parts)
 
     def reached(self, t: int) -> float:
         """Return P(sum >= t) for a t of 1 or more, never less than it is."""
-        if self.draws == 1:
+        if self.draws == 1 and not self.more:
             return float(self.noise.reaches(t))
-        unit, tails = _tails(self.noise, self.draws)
+        unit, tails = _tails(self._parts)
         place = -(-t // unit)
         return (float(tails[place]) if place < tails.size else 0.0) + _SLACK
 
@@ -74,7 +77,12 @@ class SummedNoise:
     def lead(self, rate: float) -> int:
         """Return the least whole lead by which two sums differ in `rate` of cases."""
         # The law is symmetric: a difference is a sum.
-        return SummedNoise(self.noise, 2 * self.draws).margin(rate) + 1
+        more = tuple((noise, 2 * draws) for noise, draws in self.more)
+        return SummedNoise(self.noise, 2 * self.draws, more).margin(rate) + 1
+
+    @property
+    def _parts(self) -> Parts:
+        return ((self.noise, self.draws), *self.more)
 
 
 def _least(holds: Callable[[int], bool]) -> int:
@@ -88,22 +96,29 @@ def _least(holds: Callable[[int], bool]) -> int:
     return high
 
 
+def _deviation(parts: Parts) -> float:
+    return math.sqrt(sum(n * noise.standard_deviation**2 for noise, n in parts))
+
+
 @lru_cache(maxsize=64)
-def _tails(noise: WholeNoise, draws: int) -> tuple[int, NDArray[np.float64]]:
+def _tails(parts: Parts) -> tuple[int, NDArray[np.float64]]:
     """Return P(sum >= j units) for j = 0, 1, ..., and the unit.
 
     Where the unit is not 1 each draw is rounded up to whole units, so that no
     probability comes out too small.
     """
-    deviation = noise.standard_deviation
-    reach = (_ONE + _ALL * math.sqrt(draws)) * deviation
-    unit = math.ceil(max(_ONE * deviation / _CELLS, reach / _ALL_CELLS, 1.0))
-    single = math.ceil(_ONE * deviation / unit) + 1
+    largest = max(noise.standard_deviation for noise, _ in parts)
+    reach = _ONE * largest + _ALL * _deviation(parts)
+    unit = math.ceil(max(_ONE * largest / _CELLS, reach / _ALL_CELLS, 1.0))
+    single = math.ceil(_ONE * largest / unit) + 1
+    draws = sum(n for _, n in parts)
     half = 1 << math.ceil(math.log2(reach / unit + draws * (unit > 1) + 2))
     half = max(half, 2 * single)
-    above = [noise.reaches(j * unit + 1) for j in range(-single - 1, single + 1)]
-    law = np.zeros(2 * half)
-    law[np.arange(-single, single + 1)] = -np.diff(above)
-    transformed: Any = np.fft.rfft(law) ** draws
-    summed = np.maximum(np.fft.irfft(transformed, law.size)[:half], 0.0)
+    transformed: Any = 1.0
+    for noise, count in parts:
+        above = [noise.reaches(j * unit + 1) for j in range(-single - 1, single + 1)]
+        law = np.zeros(2 * half)
+        law[np.arange(-single, single + 1)] = -np.diff(above)
+        transformed = transformed * np.fft.rfft(law) ** count
+    summed = np.maximum(np.fft.irfft(transformed, 2 * half)[:half], 0.0)
     return unit, np.cumsum(summed[::-1])[::-1]

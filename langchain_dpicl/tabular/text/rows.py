@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -15,52 +13,29 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate, ChatPromptTemplate
 from typing_extensions import Self, override
 
-from langchain_dpicl.common import file_format, parameters
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, hiding
-from langchain_dpicl.common.progress import is_watched, progress_bar
+from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.common.prompts import READING_PROMPT
-from langchain_dpicl.common.replies import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.public import Frozen
-from langchain_dpicl.sealed import SealedModel, attempt, sealed, unwrap
+from langchain_dpicl.sealed import SealedModel, sealed
 from langchain_dpicl.tabular.rows import UnitRows
 from langchain_dpicl.tabular.schema import TableSchema
+from langchain_dpicl.tabular.text.asking import (
+    MAX_CHARACTERS,
+    Asking,
+    ReadingForecast,
+    reading_digest,
+)
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.reply import read_reply
 from langchain_dpicl.tabular.text.store import Readings
-from langchain_dpicl.tabular.text.units import Part, merged, units_of
+from langchain_dpicl.tabular.text.units import merged, units_of
 from langchain_dpicl.threads import on_question_thread
 
-MAX_CHARACTERS = 24_000
-"""Most characters of one unit's records in one call, unless told otherwise."""
-
 _LEAST_CHARACTERS = 100
-_CHARACTERS = 4  # Of a token, roughly.
 _NO_RECORDS = "(This is a test of the form. There are no records here.)"
-
-
-@dataclass(frozen=True)
-class ReadingForecast:
-    """What reading so many units takes, roughly; computed from public numbers.
-
-    Attributes:
-        calls: Calls of the model, with the trial call.
-        input_tokens: Tokens that are sent.
-        output_tokens: Tokens that come back; a model that reasons writes many more.
-        price: What they cost, in the prices' currency.
-    """
-
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    price: float
-
-    def __str__(self) -> str:
-        price = f", for {self.price:,.2f}" if self.price else ""
-        return (
-            f"{self.calls:,} calls, about {self.input_tokens:,} tokens in and "
-            f"{self.output_tokens:,} out{price}"
-        )
 
 
 class TextRows(UnitRows, Frozen):
@@ -158,8 +133,17 @@ class TextRows(UnitRows, Frozen):
         if max_concurrency is not None:
             parameters.count(max_concurrency, "max_concurrency")
         self._sealed = SealedModel(model, max_concurrency)
-        self._shown = is_watched() if progress is None else progress
-        self._readings = Readings(self._card, file, self._digest())
+        terms = {
+            "schema": self.schema.describe(),
+            "prompt": self._about("").to_string(),
+        }
+        self._asking = Asking(
+            self._sealed,
+            self._about,
+            self._told,
+            Readings(self._card.fits, file, reading_digest(model, terms)),
+            shown=is_watched() if progress is None else progress,
+        )
         self._units = Hidden(
             units_of(
                 documents,
@@ -169,7 +153,6 @@ class TextRows(UnitRows, Frozen):
             )
         )
         self._reading = threading.Lock()
-        self._failed: set[str] = set()
 
     def __repr__(self) -> str:
         return (
@@ -200,7 +183,7 @@ class TextRows(UnitRows, Frozen):
     @property
     def failed(self) -> int:
         """How many calls of the last reading failed. Private."""
-        return len(self._failed)
+        return len(self._asking.failed)
 
     @override
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -266,13 +249,16 @@ class TextRows(UnitRows, Frozen):
         units = parameters.count(n_units, "n_units")
         each = parameters.count(tokens_per_record, "tokens_per_record")
         sent = each * parameters.count(records_per_unit, "records_per_unit")
-        calls = units * math.ceil(sent * _CHARACTERS / self._most) + 1
-        tokens_in = calls * _tokens(self._about(_NO_RECORDS)) + units * sent
         longest = [max((*f.labels, "00.00"), key=len) for f in self._card.fields]
-        tokens_out = calls * _tokens(dict(zip(self.schema.names, longest, strict=True)))
-        price = tokens_in * parameters.extended("price_in", price_in)
-        price += tokens_out * parameters.extended("price_out", price_out)
-        return ReadingForecast(calls, tokens_in, tokens_out, price / 1e6)
+        return ReadingForecast.of(
+            units,
+            sent,
+            prompt=self._about(_NO_RECORDS).to_string(),
+            reply=str(dict(zip(self.schema.names, longest, strict=True))),
+            most=self._most,
+            price_in=price_in,
+            price_out=price_out,
+        )
 
     def _read(self, canceled: threading.Event) -> None:
         with self._reading:
@@ -280,24 +266,10 @@ class TextRows(UnitRows, Frozen):
                 return
             # Also with all readings in a file: else a trial would tell of new people.
             self._sealed.probe(self._about(_NO_RECORDS))
-            if next(self._pending(), None) is not None:
-                sealed(partial(self._ask, canceled))
+            units = self._units.value
+            if next(self._asking.pending(units), None) is not None:
+                sealed(partial(self._asking.ask, units, canceled))
             self._is_read = not canceled.is_set()
-
-    def _ask(self, canceled: threading.Event) -> None:
-        self._failed.clear()
-        pending = list(self._pending())
-        with progress_bar("Reading records", len(pending), shown=self._shown) as done:
-
-            def read(part: Part) -> None:
-                if not canceled.is_set():
-                    # A template that fails on one text fails its unit alone.
-                    prompt = attempt(partial(self._about, part.text))
-                    (slot,) = self._sealed.ask([prompt])
-                    self._keep(part, slot)
-                    done(1)
-
-            self._sealed.pool.map([partial(read, part) for part in pending])
 
     def _about(self, records: str) -> PromptValue:
         """Return the prompt about one unit's records."""
@@ -306,45 +278,17 @@ class TextRows(UnitRows, Frozen):
         )
         return value
 
-    def _digest(self) -> str:
-        """Return a digest of what decides how a text is read, as far as it is known."""
-        base, bound = unwrap(self._model)
-        named = [getattr(base, name, None) for name in ("model_name", "model")]
-        plain = (str, int, float, bool)
-        return file_format.digest(
-            {
-                "schema": self.schema.describe(),
-                "prompt": self._about("").to_string(),
-                "model": [type(base).__name__, *map(str, filter(None, named))],
-                "bound": {k: v for k, v in bound.items() if isinstance(v, plain)},
-            }
-        )
-
-    def _keep(self, part: Part, slot: Slot) -> None:
-        if slot.failed:
-            self._failed.add(self._tag(part))
-            return
-        row = attempt(lambda: read_reply(slot.text or "", self._card)) or {}
-        unknowns = self._card.unknowns
-        told = {name: value for name, value in row.items() if value != unknowns[name]}
-        self._readings.keep(self._tag(part), told)
-
-    def _pending(self) -> Iterator[Part]:
-        for unit in self._units.value:
-            for part in unit:
-                if self._tag(part) not in self._readings:
-                    yield part
+    def _told(self, reply: str) -> dict[str, Any]:
+        """Return what a reply tells, without what is unknown."""
+        row, unknowns = read_reply(reply, self._card) or {}, self._card.unknowns
+        return {name: value for name, value in row.items() if value != unknowns[name]}
 
     def _rows(self) -> list[dict[str, Any]]:
         unknowns, nones = self._card.unknowns, self._card.nones
-        tell, tag = self._readings.told, self._tag
         return [
-            {**unknowns, **merged([tell(tag(part)) for part in unit], nones)}
+            {**unknowns, **merged(self._asking.told(unit), nones)}
             for unit in self._units.value
         ]
-
-    def _tag(self, part: Part) -> str:
-        return part.tag(self._readings.digest)
 
 
 def _template(prompt: Any) -> BasePromptTemplate[Any]:
@@ -361,8 +305,3 @@ def _template(prompt: Any) -> BasePromptTemplate[Any]:
             "and {records}, and no other. Write other braces twice."
         )
     return given
-
-
-def _tokens(text: Any) -> int:
-    said = text.to_string() if isinstance(text, PromptValue) else str(text)
-    return math.ceil(len(said) / _CHARACTERS)

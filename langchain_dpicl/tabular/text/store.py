@@ -17,7 +17,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +25,6 @@ from langchain_dpicl.common.file_format import FORMAT, VERSION
 from langchain_dpicl.common.files import strict_json
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.tabular.text.card import Card
 
 KIND = "private readings"
 
@@ -37,7 +36,7 @@ class Readings:
     """What parts tell, by their tags. Private: the repr shows nothing.
 
     Args:
-        card: The public card.
+        fits: Whether what was told is of the form that is asked for.
         path: The file; None: memory alone.
         digest: What the readings are of.
 
@@ -46,9 +45,11 @@ class Readings:
             may read it, or it holds readings of something else.
     """
 
-    def __init__(self, card: Card, path: Any, digest: str) -> None:
+    def __init__(
+        self, fits: Callable[[Mapping[str, Any]], bool], path: Any, digest: str
+    ) -> None:
         self.digest = digest
-        self._card = card
+        self._fits = fits
         self._told: Hidden[dict[str, dict[str, Any]]] = Hidden({})
         self._lock = threading.Lock()
         self._path = None if path is None else _private(path)
@@ -101,8 +102,8 @@ class Readings:
         first, *lines = data.split(b"\n")
         if data and not problem and _read(first) != self._header():
             problem = (
-                "it holds no readings of this schema, prompt and model, and readings "
-                "of two can't be mixed. Choose another path"
+                "it holds no readings of this schema (these topics), prompt and model, "
+                "and readings of two can't be mixed. Choose another path"
             )
         if problem:
             raise InvalidParameterError(f"file {str(path)!r} can't be used: {problem}.")
@@ -111,7 +112,7 @@ class Readings:
             found = _read(line)
             if isinstance(found, dict) and isinstance(found.get("id"), str):
                 told = found.get("told")
-                if isinstance(told, dict) and self._card.fits(told):
+                if isinstance(told, dict) and self._fits(told):
                     self._told.value.setdefault(found["id"], told)
 
 

@@ -1,0 +1,398 @@
+"""The table of people's slots: its cells, who fills which, and what its noise hides.
+
+| row | who fills it |
+|---|---|
+| a listed topic | who has it among the first m, by the own order |
+| "other" | who has a topic that is not listed: in the last slot |
+| "nothing listed", "no second topic", ... | whose slot of that number is empty |
+| "not read" | whose conversations could not be read: in the first slot |
+
+Thresholds and margins are those of the whole noise that was paid for. One or more of
+the topics that nobody has are told in `FALSE` of releases. Of R told topics among L the
+margin is that of level 1 - `WRONG` R / L: lucky counts are told more often, and a
+margin of 95 % would hold for fewer than 95 % of those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from langchain_dpicl.common import parameters
+from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.insights.reading import Reading
+from langchain_dpicl.insights.topics import Topics
+from langchain_dpicl.mechanisms.exact import Integers, RoundedGaussian
+from langchain_dpicl.mechanisms.slots import SlotNoise
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
+from langchain_dpicl.tabular.text.asking import ReadingForecast
+
+FALSE = 0.01
+"""How often a topic is told that nobody has, at most: one or more of all."""
+
+WRONG = 0.05
+"""How often a stated margin does not hold, at most."""
+
+USUAL = 0.95
+"""How often a topic comes out that `Forecast.least` people have, at least."""
+
+OTHER_VALUE = "other"
+"""The value of an attribute that stands for all that are not listed."""
+
+MOST_SLOTS = 8
+_MOST_CELLS = 1_000_000
+_ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+_QUARTER = 4
+
+
+@dataclass(frozen=True)
+class Count:
+    """A released number of people or, of a group, of mentions.
+
+    Attributes:
+        name: What was counted.
+        count: The noisy number.
+        error: The margin: count ± error.
+        group: The topic's group, if it has one.
+    """
+
+    name: str
+    count: int
+    error: int
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The topics of the people who have one value of an attribute.
+
+    Attributes:
+        topics: Those that came out, the most frequent first.
+        too_few: The names of the others.
+        people: How many people have the value.
+    """
+
+    topics: tuple[Count, ...]
+    too_few: tuple[str, ...]
+    people: Count
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cells a table has. Public.
+
+    Attributes:
+        topics: The listed topics: the first rows.
+        slots: How many slots m each person fills.
+        by: The values of each attribute, the last one `OTHER_VALUE`.
+    """
+
+    topics: Topics
+    slots: int
+    by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topics: Any, slots: Any, by: Any = None) -> Layout:
+        """Return the layout of public terms, or refuse them."""
+        m = parameters.count(slots, "max_topics")
+        if m > MOST_SLOTS:
+            raise InvalidParameterError(f"max_topics must be at most {MOST_SLOTS}.")
+        layout = cls(Topics.of(topics), m, _domains({} if by is None else by))
+        if math.prod(layout.shape) > _MOST_CELLS:
+            raise InvalidParameterError(
+                f"Topics and attributes make more than {_MOST_CELLS:,} cells, and each "
+                "would hold next to nobody. Cross fewer attributes, or fewer values."
+            )
+        return layout
+
+    @property
+    def other(self) -> int:
+        """The row "other"; the row of an empty slot k is k rows behind it."""
+        return len(self.topics.names)
+
+    @property
+    def not_read(self) -> int:
+        """The row of people who could not be read."""
+        return self.other + self.slots + 1
+
+    @property
+    def domains(self) -> tuple[int, ...]:
+        """How many values each attribute has."""
+        return tuple(map(len, self.by.values()))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and columns the table has."""
+        return self.not_read + 1, math.prod(self.domains)
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """The names of the rows of empty slots."""
+        more = (f"no {word} topic" for word in _ORDINALS[: self.slots - 1])
+        return ("nothing listed", *more)
+
+    def filled(self, reading: Reading | None) -> list[int]:
+        """Return the rows that a person fills: always m different ones.
+
+        A topic of the person's own takes the last slot. Where there is only one, a
+        listed topic goes before it.
+
+        Example:
+            >>> layout = Layout.of(["refunds", "late fees", "login"], 2)
+            >>> layout.filled(Reading((2, 0, 1))), layout.filled(Reading((1,), "app"))
+            ([2, 0], [1, 3])
+            >>> layout.filled(Reading(())), layout.filled(None)
+            ([4, 5], [6, 5])
+        """
+        if reading is None:
+            return [self.not_read, *self._empty_from(2, self.slots)]
+        listed = list(dict.fromkeys(reading.topics))
+        own = reading.other is not None and not (self.slots == 1 and listed)
+        last = self.slots - own
+        listed = listed[:last]
+        return [
+            *listed,
+            *self._empty_from(len(listed) + 1, last),
+            *([self.other] if own else []),
+        ]
+
+    def column(self, values: Sequence[int]) -> int:
+        """Return the column of people with these values, one of each attribute."""
+        column = 0
+        for value, size in zip(values, self.domains, strict=True):
+            column = column * size + value
+        return column
+
+    def value(self, attribute: str, stated: Iterable[Any]) -> int:
+        """Return a person's one value of an attribute, by the own records alone.
+
+        It is the listed value that most of them state, of several the first in the
+        list; "other" where none states one.
+        """
+        values = self.by[attribute]
+        places = {_folded(value): place for place, value in enumerate(values)}
+        votes = [0] * len(values)
+        for given in stated:
+            place = places.get(_folded(given))
+            if place is not None:
+                votes[place] += 1
+        return votes.index(max(votes)) if any(votes) else len(values) - 1
+
+    def _empty_from(self, first: int, last: int) -> list[int]:
+        return [self.other + slot for slot in range(first, last + 1)]
+
+
+def _domains(by: Any) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    pairs: Iterable[Any] = by.items() if isinstance(by, Mapping) else [(by, None)]
+    for name, values in pairs:
+        is_list = isinstance(values, Iterable) and not isinstance(values, str)
+        listed = list(values) if is_list else []
+        if not (isinstance(name, str) and listed) or not all(
+            isinstance(value, str) and value.strip() for value in listed
+        ):
+            raise InvalidParameterError(
+                "by must be a mapping from a metadata key to the public list of its "
+                'values, such as {"plan": ["basic", "plus"]}.'
+            )
+        folded = [_folded(value) for value in listed]
+        if len(set(folded)) < len(folded):
+            raise InvalidParameterError(f"by: a value of {name!r} is listed twice.")
+        kept = (value for value in listed if _folded(value) != OTHER_VALUE)
+        found[name] = (*kept, OTHER_VALUE)
+    return found
+
+
+def _folded(value: Any) -> str:
+    return str(value).strip().casefold()
+
+
+# ---- what the noise hides ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The laws of the noise on the numbers of a table. Public.
+
+    Attributes:
+        layout: The table.
+        noise: What was paid for.
+    """
+
+    layout: Layout
+    noise: SlotNoise
+
+    def cells(self, rows: int = 1, columns: int | None = None) -> SummedNoise:
+        """Return the law of a sum over cells of listed topics or empty slots."""
+        return SummedNoise(self.noise.cell, rows * (columns or self.layout.shape[1]))
+
+    @property
+    def topic(self) -> SummedNoise:
+        """The law of a topic's number, over all columns."""
+        return self.cells()
+
+    @property
+    def other(self) -> SummedNoise:
+        """The law of the number of people with another topic."""
+        return SummedNoise(self.noise.other, self.layout.shape[1])
+
+    def people(self, columns: int | None = None) -> SummedNoise:
+        """Return the law of the sum of all rows: m times the number of people."""
+        across = columns or self.layout.shape[1]
+        draws = (self.layout.shape[0] - 1) * across
+        return SummedNoise(self.noise.cell, draws, ((self.noise.other, across),))
+
+    def people_error(self, columns: int | None = None) -> int:
+        """Return the margin of a number of people, which is a sum over m."""
+        m = self.layout.slots
+        return max(1, (2 * self.people(columns).margin(WRONG) + m) // (2 * m))
+
+
+@lru_cache(maxsize=256)
+def threshold(law: SummedNoise, among: int) -> int:
+    """Return the least noisy count that is told, of so many."""
+    return law.threshold(FALSE, among)
+
+
+@lru_cache(maxsize=256)
+def margin(law: SummedNoise, told: int = 1, among: int = 1) -> int:
+    """Return the margin of told counts, so many of so many; at least 1."""
+    return max(1, law.margin(WRONG * told / among))
+
+
+def least(law: SummedNoise, among: int, rate: float = USUAL) -> int:
+    """Return the least true number that is told at a rate.
+
+    Example:
+        >>> from langchain_dpicl.accounting import Pure
+        >>> noise = SlotNoise.of([Pure(epsilon=3.0)], 2)
+        >>> least(SummedNoise(noise.cell, 1), among=30)
+        7
+    """
+    return threshold(law, among) + law.threshold(1 - rate, 1) - 1
+
+
+def told(
+    counts: Mapping[Any, tuple[int, SummedNoise]],
+) -> dict[Any, tuple[int, int]]:
+    """Return the counts that may be told, with their margins.
+
+    Args:
+        counts: All counts of one kind, and the law of the noise on each.
+    """
+    among = len(counts)
+    out = {
+        name: (count, law)
+        for name, (count, law) in counts.items()
+        if count >= threshold(law, among)
+    }
+    return {
+        name: (count, margin(law, len(out), among))
+        for name, (count, law) in out.items()
+    }
+
+
+# ---- before the charge ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a release will tell; computed from public numbers before the charge.
+
+    Attributes:
+        noise: `geometric` or `gaussian`: the one under which smaller topics come out.
+        threshold: The least noisy count that is told.
+        least: So many people must have a topic for it to come out in 95 %.
+        error: The margin of told topics, where a quarter of the list is told.
+        least_other: The same as `least` for people with a topic that is not listed.
+        least_word: The same for a word that they share; None: words are off.
+        least_by: By attribute, the same as `least` among the people of one value.
+        people_error: The margin of the number of people.
+        people: The declared number of people, if there is one.
+        reading: Calls, tokens and price, if the length of conversations is declared.
+    """
+
+    noise: str
+    threshold: int
+    least: int
+    error: int
+    least_other: int
+    least_word: int | None
+    least_by: Mapping[str, int]
+    people_error: int
+    people: int | None = None
+    reading: ReadingForecast | None = None
+
+    @classmethod
+    def of(
+        cls,
+        laws: Laws,
+        people: int | None = None,
+        reading: ReadingForecast | None = None,
+    ) -> Forecast:
+        """Return what follows from the laws of the noise."""
+        layout, among = laws.layout, len(laws.layout.topics.names)
+        gate = laws.noise.gate
+        across = layout.shape[1]
+        return cls(
+            noise=noise_name(laws.noise),
+            threshold=threshold(laws.topic, among),
+            least=least(laws.topic, among),
+            error=margin(laws.topic, math.ceil(among / _QUARTER), among),
+            least_other=least(laws.other, 1),
+            least_word=None if gate is None else gate.required(USUAL, 1),
+            least_by={
+                name: least(
+                    laws.cells(columns=across // len(values)), among * len(values)
+                )
+                for name, values in layout.by.items()
+            },
+            people_error=laws.people_error(),
+            people=people,
+            reading=reading,
+        )
+
+    def __str__(self) -> str:
+        share = ""
+        if self.people is not None:
+            part = 100 * self.least / self.people
+            share = f" ({part:.2g} % of {self.people:,})"
+        words = "Words that nobody listed are off: too few people are declared."
+        if self.least_word is not None:
+            words = f"A word that nobody listed needs {self.least_word:,} people."
+        found = f"A topic comes out if at least {self.least:,} people have it{share}"
+        lines = [
+            f"{found}, ± {self.error:,}.",
+            f'"Other" comes out from {self.least_other:,} people on.',
+            words,
+            *(
+                f"Among the people of one {name} a topic needs {needed:,} of them."
+                for name, needed in self.least_by.items()
+            ),
+            f"The number of people: ± {self.people_error:,}.",
+        ]
+        if self.reading is not None:
+            lines.append(f"{self.reading}.")
+        elif self.people is not None:
+            lines.append(f"{self.people + 1:,} calls of the model, or more.")
+        return "\n".join(lines)
+
+
+def noise_name(noise: SlotNoise) -> str:
+    """Return what the noise is called."""
+    return "gaussian" if isinstance(noise.cell, RoundedGaussian) else "geometric"
+
+
+def totals(table: Integers, axis: int | None, domains: tuple[int, ...]) -> Integers:
+    """Return a table's rows summed over all attributes, or all but one.
+
+    Returns:
+        Shape (rows,), or (rows, values) of the attribute at `axis`.
+    """
+    whole = table.reshape(len(table), *domains)
+    others = tuple(n + 1 for n in range(len(domains)) if n != axis)
+    summed: Integers = whole.sum(axis=others)
+    return summed
