@@ -35,6 +35,11 @@ _CONTEXT = re.compile(r"^\s*(?:records|context|documents|facts)[ \t]*:", _FLAGS)
 _QUESTION = re.compile(r"^\s*question[ \t]*:", _FLAGS)
 _ANSWER = re.compile(r"\n\s*(?:helpful |possible )?answers?\s*:?\s*\Z", _FLAGS)
 _DRAFTS = re.compile(r"\blist the possible answers\b[^.]*?\bat most\s+(\d+)", _FLAGS)
+_TOPICS = re.compile(
+    r"\bwhich of these topics\b[^\n]*\n((?:\n?- [^\n]+)+)"
+    r".*?\bconversations of the person:\s*(.*)\n\s*topics:\s*\Z",
+    _FLAGS,
+)
 _SUGGESTIONS = re.compile(r"\bword suggestions[^:\n]*:([^\n]*)", _FLAGS)
 _CHOICES = re.compile(r"\b(?:options|labels)[ \t]*:((?:\n- [^\n]+)+|[^\n]+)", _FLAGS)
 _EXEMPLAR = re.compile(r"^text[ \t]*:(.*?)\nlabel[ \t]*:([^\n]*)", _FLAGS)
@@ -48,6 +53,7 @@ _ASKED = re.compile(
 )
 # What is done, and not what about: "report" in "... do patients report most".
 _LAST_VERB = re.compile(r" \w+ most(?: often)?$")
+_MOST_WORDS = 0.5
 _DENIED = re.compile(r"[^:]+: (?:absent|denied|negative|never|no|none)\b")
 
 
@@ -186,6 +192,28 @@ def label(text: str, exemplars: Sequence[tuple[str, str]], labels: list[str]) ->
         return round(vote, 9), blake2b(data).digest()
 
     return max(labels or [name for _, name in exemplars], key=score, default=UNKNOWN)
+
+
+def topics(prompt: str) -> str | None:
+    r"""Return the listed topics that a person's conversations are about.
+
+    Those are the ones of whose words they hold more than half, one a line, or "none".
+    None where the prompt asks for something else.
+
+    Example:
+        >>> topics(
+        ...     "Which of these topics are they about?\n\n- refunds\n- late fees\n\n"
+        ...     "The conversations of the person:\n\nWhere is my refund?\n\nTopics:"
+        ... )
+        'refunds'
+    """
+    asked = _TOPICS.search(prompt)
+    if asked is None:
+        return None
+    listed = asked[1].strip("\n- ").split("\n- ")
+    shares = {one: _share(one, asked[2]) for one in listed}
+    held = [one for one in listed if shares[one] > _MOST_WORDS]
+    return "\n".join(sorted(held, key=lambda one: -shares[one])) or "none"
 
 
 def draft(question: str, most: int) -> str:

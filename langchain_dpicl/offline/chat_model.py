@@ -11,7 +11,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from langchain_dpicl.offline.answering import answer
+from langchain_dpicl.offline.answering import answer, topics
 
 
 class OfflineChatModel(BaseChatModel):
@@ -29,6 +29,8 @@ class OfflineChatModel(BaseChatModel):
       from labels alone (`Labels: a, b`) with the one that the text names;
     * to a request to list possible answers with a small public list (side effects,
       drugs, triggers, sports, ...), or that it can't list them;
+    * from a person's conversations and a list of topics (`insights`) with those whose
+      words the conversations hold;
     * from word suggestions with a sentence made of them;
     * from nothing: that it does not know.
 
@@ -62,7 +64,8 @@ class OfflineChatModel(BaseChatModel):
     ) -> ChatResult:
         system = [m.text for m in messages if m.type == "system"]
         asked = [m.text for m in messages if m.type in {"human", "chat"}]
-        text = answer("\n\n".join(system + asked))
+        prompt = "\n\n".join(system + asked)
+        text = topics(prompt) or answer(prompt)
         for mark in filter(None, stop or ()):
             text = text.split(mark, 1)[0]
         told = {"model_name": self.model_name, "finish_reason": "stop"}

@@ -16,6 +16,7 @@ from support.table_parts import account
 from langchain_dpicl.common.prompts import GROUP_PROMPT, SENTENCE_INSTRUCTIONS
 from langchain_dpicl.demo import (
     RecordedReader,
+    insurance_chats,
     clinic,
     questions,
     visit_note_schema,
@@ -198,3 +199,15 @@ def test_what_the_documents_state_is_true_and_no_word_of_a_note_leaves() -> None
                 stated.append(abs(true - int(count)) <= int(margin))
     assert len(stated) > 100
     assert sum(stated) >= 0.95 * len(stated)
+
+
+def test_the_recorded_reader_names_listed_topics_and_one_that_is_not() -> None:
+    people = insurance_chats()
+    assert len({one["user"] for one in people}) == 300
+    said = "\n".join(one["text"] for chat in people[2]["chats"] for one in chat)
+    for listed, told in {
+        "- claim status\n- reimbursement too low": "claim status\nreimbursement too low",
+        "- claim status": "claim status\nother: reimbursement too low",
+    }.items():
+        prompt = f"Which of these topics?\n\n{listed}\n\nThe person:\n\n{said}"
+        assert RecordedReader().invoke(prompt).text == told
