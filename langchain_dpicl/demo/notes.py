@@ -96,7 +96,7 @@ def _named(person: dict[str, Any], prompt: str) -> str:
 
 
 def _longest(person: dict[str, Any]) -> str:
-    said = [one["text"] for chat in person["chats"] for one in chat]
+    said = (str(one["text"]) for chat in person["chats"] for one in chat)
     return max(said, key=len)
 
 
