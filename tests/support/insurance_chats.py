@@ -1,6 +1,6 @@
 """300 invented people's conversations with a health insurer's assistant, and readings.
 
-`tests/insights/chats.jsonl`, one person a line: `user`, `chats`, the `topics` that the
+`demo/chats.jsonl` of the package, one person a line: `user`, `chats`, the `topics` that the
 writer meant, a `private` detail that only this person has, and how another reading
 answered: `yes`, the listed topics that it found, and `keywords` of its own.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from langchain_core.documents import Document
 from scripted import ScriptedModel
 
-PATH = Path(__file__).parents[1] / "insights" / "chats.jsonl"
+PATH = resources.files("langchain_dpicl.demo") / "chats.jsonl"
 FORMS = (
     "{}",
     "- {}",
