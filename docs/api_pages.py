@@ -35,7 +35,7 @@ TOPICS = {
         "Groups and stores",
         ["groups", "groups.postgres", "common.units"],
     ),
-    "parsers": ("Output parsers", ["parsers", "release.record"]),
+    "parsers": ("Output parsers", ["parsers", "likelihoods", "release.record"]),
     "budget": ("Budget and ledger", ["budget", "ledger"]),
     "few_shot": ("Few-shot examples", ["few_shot"]),
     "released": ("Released data", ["released"]),

@@ -220,6 +220,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         if others := [key for key in self.filter_keys if key not in own]:
             self.groups.where(dict.fromkeys(others, "any"))
         self._sealed = _sealed_model(self.model, self.max_concurrency)
+        if self.parser.reads_figures:
+            self._sealed.require_figures()
 
     @override
     def invoke(
@@ -387,8 +389,11 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         private = private.prepare(asked.zero_shot, asked.draft)
         release, calls = private.decided(), asked.calls
         if release is None:
-            if not calls and not self._sealed.is_probed:
-                # A wrong key or URL must cost nothing.
+            # A wrong key or URL must cost nothing.
+            if self.parser.reads_figures:
+                private = private.asked_alone()
+                calls += 1
+            elif not calls and not self._sealed.is_probed:
                 self._sealed.probe(self._prompting.public(asked.question))
                 calls += 1
             paid = private.purchase(asked.budget, asked.key).bought()
@@ -396,7 +401,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
                 release = private.again(paid)
             else:
                 release = private.release(paid)
-                calls += self.groups.n_groups
+                calls += private.group_calls
         return replace(asked, release=release, calls=calls)
 
     def _word(self, asked: Asked, config: RunnableConfig) -> AIMessage:
@@ -482,8 +487,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
     def _asks_first(self) -> bool:
         """Whether the model is asked anything before the charge."""
         parser = self.parser
-        drafts = parser.draft_prompt is not None
-        return drafts or parser.zero_shot_answers > 0 or not self._sealed.is_probed
+        asks = parser.draft_prompt is not None or parser.reads_figures
+        return asks or parser.zero_shot_answers > 0 or not self._sealed.is_probed
 
     def _alone(
         self, question: Question, config: RunnableConfig | None = None
@@ -720,4 +725,4 @@ def prepared_question(chain: DPChain, value: Any) -> PrivateQuestion:
     asked = chain._private(read_question(value))  # noqa: SLF001 - a part of the chain
     zero_shot, draft = chain._alone(asked.question)  # noqa: SLF001 - a part of the chain
     answers = tuple(map(answer_of, zero_shot))
-    return asked.prepare(answers, "".join(map(answer_of, draft)))
+    return asked.prepare(answers, "".join(map(answer_of, draft))).asked_alone()

@@ -57,7 +57,7 @@ class CheckReport:
         reading: How the parser reads it: `answer`, `loose` (one that counts, though not
             in the form asked for), `nothing` ("I don't know") or `unreadable`.
         options: The possible answers, where the parser has any.
-        group_calls: Group calls of a question: the public number of groups.
+        group_calls: Group calls of a question: one for each group, or several.
         public_calls: Calls without records, at most.
         findings: Names of what is wrong, each with what was seen.
 
@@ -116,8 +116,8 @@ def checked(
     others = sum(prompt is not None for prompt in prompts)
     report = CheckReport(
         asked.question.text,
-        group_calls=asked.groups.n_groups,
-        public_calls=max(parser.zero_shot_answers, 1) + others,
+        group_calls=asked.group_calls,
+        public_calls=max(parser.zero_shot_answers, 1) + others + parser.reads_figures,
         findings=findings,
     )
     if budget is not None:
@@ -133,14 +133,10 @@ def checked(
     if "no-options" in findings:
         return report
     try:
-        prompt = prepared.prompting.group(
-            prepared.question, [_document(record, prepared)]
-        )
-        message = model.invoke(prompt)
+        message, reply = _replied(prepared, model, record)
     except Exception as error:  # noqa: BLE001 - shown, whatever it is
         findings["no-answer"] = _told(error)
         return report
-    reply = answer_of(message)
     reading = parser.reads(reply, prepared.prepared) if reply.strip() else None
     ended = getattr(message, "response_metadata", {})
     if any(str(ended.get(name)) in _CUT for name in _ENDS):
@@ -161,7 +157,7 @@ def _prepared(
     try:
         zero_shot, draft = alone(asked.question)
         said = "".join(map(answer_of, draft))
-        asked = asked.prepare(tuple(map(answer_of, zero_shot)), said)
+        asked = asked.prepare(tuple(map(answer_of, zero_shot)), said).asked_alone()
     except PublicCallError as error:
         findings["no-answer"] = str(error)
         try:  # The same prompt by an ordinary call, whose error may be shown.
@@ -177,6 +173,23 @@ def _prepared(
         reason = decided.outcome.details.get("reason", NO_OPTION)
         findings["no-options"] = f"{reason}. The model said: {said[:500]!r}."
     return asked
+
+
+def _replied(
+    asked: PrivateQuestion, model: Any, record: str | Document | None
+) -> tuple[Any, str]:
+    """Return what the model says of one record, as a message and as its answer.
+
+    Where figures are read, the answer is the option that they choose.
+    """
+    prompts = asked.written([_document(record, asked)])
+    if not asked.parser.reads_figures:
+        message = model.invoke(prompts[0])
+        return message, answer_of(message)
+    (slot,) = asked.answers([prompts])
+    if not slot.text:
+        raise PublicCallError("The model gives no figures for the options.")
+    return slot, slot.text
 
 
 def _document(record: str | Document | None, asked: PrivateQuestion) -> Document:

@@ -38,6 +38,7 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase
+from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.groups import GroupSource, charging_units
 from langchain_dpicl.mechanisms.random import current
@@ -54,6 +55,9 @@ from langchain_dpicl.release.record import (
     release_record,
 )
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
+
+Prompts = tuple[PromptValue, ...]
+"""What one group is asked: the question, and each calibration text in its place."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,11 @@ class PrivateQuestion:
         """What the parser's release costs."""
         return self.parser.charge(self.groups.sampling_rate)
 
+    @property
+    def group_calls(self) -> int:
+        """How many calls with records a question makes: the public number."""
+        return self.groups.n_groups * (1 + len(self.parser.calibration_texts))
+
     def purchase(self, budget: PrivacyBudgetHandler, key: str | None) -> Purchase:
         """Return what is to be bought: under a key the answer that is stored there."""
         return Purchase(
@@ -193,6 +202,20 @@ class PrivateQuestion:
             prepared=prepared,
         )
 
+    def asked_alone(self) -> PrivateQuestion:
+        """Return the prepared question with the model's figures without records.
+
+        It is the same question where the parser reads none.
+
+        Raises:
+            PublicCallError: If the model gives none.
+        """
+        if not self.parser.reads_figures or self.decided() is not None:
+            return self
+        prompt = self.prompting.group(self.question, ())
+        prepared = self.parser.ask_alone(self.model, prompt, self.prepared)
+        return replace(self, prepared=prepared)
+
     def decided(self) -> Release | None:
         """Return what public input alone decides, so that nobody pays."""
         outcome = self.parser.public_outcome(self.prepared)
@@ -206,16 +229,26 @@ class PrivateQuestion:
             self.model.doubt()
         return self._released(outcome, paid)
 
-    def prompts(self, drawn: Sequence[Sequence[Document]]) -> list[PromptValue | None]:
-        """Return one prompt for each group. For the sealed region alone.
+    def prompts(self, drawn: Sequence[Sequence[Document]]) -> list[Prompts | None]:
+        """Return the prompts of each group. For the sealed region alone.
 
         A group whose records can't be written into the prompt has none: it must not
         stop the others.
         """
-        return [
-            attempt(partial(self.prompting.group, self.question, documents))
-            for documents in drawn
-        ]
+        return [attempt(partial(self.written, documents)) for documents in drawn]
+
+    def written(self, documents: Sequence[Document]) -> Prompts:
+        """Return a group's prompts: the question's, and one of each public text."""
+        texts = (self.question.text, *self.parser.calibration_texts)
+        asked = (replace(self.question, text=text) for text in texts)
+        return tuple(self.prompting.group(each, documents) for each in asked)
+
+    def answers(
+        self, prompts: Sequence[Prompts], done: Advance = no_progress
+    ) -> list[Slot]:
+        """Ask groups that have records. For the sealed region alone."""
+        told = self.parser.ask(self.model, prompts, self.prepared, done)
+        return [BLANK if answer == ABSTAIN else answer for answer in told]
 
     def _drawn(self, paid: Paid) -> Outcome:
         # A source that charges no units may not know the argument.
@@ -240,13 +273,13 @@ class PrivateQuestion:
         groups; its answer is dropped.
         """
         written = self.prompts(drawn)
-        padding = self.prompting.group(self.question, ())
-        asked = [padding if prompt is None else prompt for prompt in written]
+        padding = self.written(())
+        asked = [padding if prompts is None else prompts for prompts in written]
         asked += [padding] * (self.groups.n_groups - len(asked))
-        answers = self.parser.ask(self.model, asked)
+        answers = self.answers(asked)
         return [
-            FAILED if prompt is None else BLANK if answer == ABSTAIN else answer
-            for documents, prompt, answer in zip(drawn, written, answers, strict=False)
+            FAILED if prompts is None else answer
+            for documents, prompts, answer in zip(drawn, written, answers, strict=False)
             if documents
         ]
 

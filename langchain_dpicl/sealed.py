@@ -38,13 +38,21 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
+from langchain_core.messages import HumanMessage
 from langchain_core.outputs import Generation
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableBinding
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.progress import Advance, no_progress
-from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot, answered
+from langchain_dpicl.common.replies import (
+    ABSTAIN,
+    FAILED,
+    Figures,
+    Slot,
+    answered,
+    read_figures,
+)
 from langchain_dpicl.errors import (
     DPError,
     GroupCallError,
@@ -214,7 +222,7 @@ def _of_numbers(error: BaseException) -> bool:
 
 
 class SealedModel:
-    """A model reduced to one ability: prompts in, slots out, one prompt a call.
+    """A model reduced to what groups need: answers, or figures, one prompt a call.
 
     Args:
         model: A chat model, a completion model, or either with bound arguments.
@@ -326,6 +334,75 @@ class SealedModel:
         slots = dict(zip(asked, found, strict=True))
         return [slots.get(i, ABSTAIN) for i in range(len(prompts))]
 
+    def require_figures(self) -> None:
+        """Refuse a model that gives no log-likelihoods.
+
+        Raises:
+            InvalidParameterError: If it has no `log_likelihoods`.
+        """
+        if not callable(getattr(self._model, "log_likelihoods", None)):
+            raise InvalidParameterError(
+                f"{type(self._model).__name__} has no log_likelihoods(prompts, "
+                'continuations), which read="likelihood" asks. Pass a model that has '
+                "it: langchain_dpicl.likelihoods makes them of next-token models and "
+                'of chat models that tell top_logprobs. Or leave read= at "text".'
+            )
+
+    def score(
+        self,
+        rows: Sequence[Sequence[PromptValue]],
+        options: Sequence[str],
+        done: Advance = no_progress,
+    ) -> list[list[Figures | None]]:
+        """Ask how likely the options are after each prompt, one prompt a call.
+
+        A prompt whose call raises has None in its place; all others are asked all the
+        same.
+
+        Args:
+            rows: The prompts of each group.
+            options: Public texts, one at least.
+            done: Is told how many more rows have ended.
+        """
+
+        def call(row: Sequence[PromptValue]) -> list[Figures | None]:
+            told = [attempt(partial(self._score, each, options)) for each in row]
+            done(1)
+            return told
+
+        calls = [partial(call, row) for row in rows]
+        return sealed_context().run(self.pool.map, calls)
+
+    def score_alone(self, prompt: PromptValue, options: Sequence[str]) -> Figures:
+        """Return how likely the options are after a public prompt, by the same call.
+
+        Raises:
+            PublicCallError: If the call failed, or its figures can't be read.
+        """
+        failure = "what came back is no row of log-probabilities"
+        try:
+            if figures := self._score(prompt, options):
+                return figures
+        except DPError:
+            raise
+        except Exception as error:  # noqa: BLE001 - replaced by an error of ours
+            failure = type(error).__name__
+        raise PublicCallError(
+            f"The model gave no figures on the question alone ({failure}). No record "
+            "took part. Call it by itself, model.log_likelihoods(['Is it?'], ['yes', "
+            "'no']), to see what is wrong: it returns a row for each prompt."
+        )
+
+    def _score(self, prompt: PromptValue, options: Sequence[str]) -> Figures:
+        model: Any = self._model
+        names = inspect.signature(model.log_likelihoods).parameters
+        takes_all = any(each.kind is each.VAR_KEYWORD for each in names.values())
+        given = {n: v for n, v in self._bound.items() if takes_all or n in names}
+        if (limiter := getattr(model, "rate_limiter", None)) is not None:
+            limiter.acquire(blocking=True)
+        told = model.log_likelihoods([_plain(prompt)], list(options), **given)
+        return read_figures(told, len(options))
+
     def _generate(self, prompt: PromptValue) -> Slot:
         if is_open():
             answer = self._whole.invoke(prompt)
@@ -399,6 +476,13 @@ def _computes_here(model: BaseChatModel | BaseLLM) -> bool:
     """
     is_list_model = isinstance(model, BaseLLM) and not isinstance(model, LLM)
     return is_list_model and type(model)._agenerate is BaseLLM._agenerate
+
+
+def _plain(prompt: PromptValue) -> str:
+    """Return a prompt as a plain text: a single human message is its text."""
+    messages = prompt.to_messages()
+    is_single = len(messages) == 1 and isinstance(messages[0], HumanMessage)
+    return str(messages[0].text) if is_single else prompt.to_string()
 
 
 def _slot(candidates: Sequence[Generation]) -> Slot:

@@ -65,6 +65,9 @@ METHODS = {
     "voting, drafted labels": Method(
         VoteOutputParser(labels="draft").charge, 1, drafted=True
     ),
+    "voting by likelihood": Method(
+        VoteOutputParser(labels=["a", "b"], read="likelihood").charge, 1
+    ),
 }
 
 
@@ -76,7 +79,7 @@ word, whatever else they say. With less, KSA-joint and voting over labels that y
 may choose another one; the others give the public answer. KSA-threshold counts only an
 answer's first words. calls: model calls of a query that is released; ESA asks for its
 candidates besides, and a chain's first question, or a vote without an answer, is asked
-alone."""
+alone. Voting by likelihood asks each group once more for each text of calibrate=."""
 
 
 def plan(*, as_json: bool, **given: Any) -> int:

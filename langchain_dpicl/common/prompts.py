@@ -40,6 +40,15 @@ CHOICE_INSTRUCTIONS = (
 )
 """How to choose; `options` are lines."""
 
+OPTION_INSTRUCTIONS = (
+    "Choose one option: the one that the records support best. Answer with that option "
+    "alone.\n\nOptions:\n{options}"
+)
+"""The same where the options' likelihoods are read: one of them comes next."""
+
+LETTER_INSTRUCTIONS = "Answer with one letter alone:\n{options}"
+"""What ends a prompt whose answer is the letter of an option; `options` are lines."""
+
 DRAFT_PROMPT = ChatPromptTemplate.from_template(
     "List the possible answers to the question below, likeliest first: at most "
     "{max_labels}. Write each one as briefly as it can be said, all of one kind and no "

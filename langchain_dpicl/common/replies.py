@@ -1,4 +1,4 @@
-"""A model's reply: its answer without its thinking, its tokens, and a group's slot."""
+"""A model's reply: its answer, tokens or figures, and a group's slot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from langchain_core.messages import BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 
@@ -66,6 +67,37 @@ def usage_of(reply: Any) -> UsageMetadata | None:
     if not all(type(count) is int and count >= 0 for count in counts.values()):
         return None
     return cast("UsageMetadata", counts)
+
+
+Figures = tuple[float, ...]
+"""Log-likelihoods of options, one each in their order; none where they can't be read.
+"""
+
+LEAST, MOST = -100.0, 100.0
+"""What a missing or a smaller figure counts as, and the largest that can be read."""
+
+
+def read_figures(reply: Any, options: int) -> Figures:
+    """Return the figures of one prompt: a row of numbers, or a list of that one row.
+
+    A reply of another shape can't be read, nor one with what is no number, or with no
+    figure but `-inf`: no option follows from it.
+
+    Example:
+        >>> read_figures([[-0.5, float("-inf")]], 2)
+        (-0.5, -100.0)
+        >>> read_figures([-0.5], 2), read_figures([-0.5, float("nan")], 2)
+        ((), ())
+    """
+    try:
+        row = np.array(reply, np.float64)
+    except (TypeError, ValueError):
+        return ()
+    if row.shape not in {(options,), (1, options)}:
+        return ()
+    if not (row <= MOST).all() or (row == -np.inf).all():
+        return ()
+    return tuple(np.maximum(row.ravel(), LEAST).tolist())
 
 
 @dataclass(frozen=True, repr=False)

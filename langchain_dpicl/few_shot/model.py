@@ -86,6 +86,17 @@ class NextTokenModel(ABC):
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text that tokens spell."""
 
+    def encode(self, text: str) -> list[int]:  # noqa: ARG002 - overridden
+        """Return the tokens of a text, after the special ones that begin each text.
+
+        A generator does not need it. `likelihoods.NextTokenLLM` cuts public
+        continuations by it.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} has no encode(text), which log-likelihoods of "
+            "continuations need: give it one."
+        )
+
     @abstractmethod
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return k different likeliest tokens after each *public* prompt, ties by id.

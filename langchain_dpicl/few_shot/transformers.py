@@ -137,6 +137,10 @@ class TransformersNextToken(NextTokenModel):
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
         return str(self._tokenizer.decode(known, **options))
 
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, as a prompt of it is cut."""
+        return [*self._before, *self._cut(text, special=False)]
+
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the k likeliest next tokens after each *public* prompt."""
         usable = int(self._known.sum())

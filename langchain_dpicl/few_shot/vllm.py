@@ -144,7 +144,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         self._ends = frozenset(count(token, "end_tokens", minimum=0) for token in ends)
         self._llm, self._tokenizer = llm, tokenizer
         self._pool = Pool("dpicl-next-token", count(max_concurrency, "max_concurrency"))
-        ids = json.dumps([self._encode(text) for text in PUBLIC_TEXTS]).encode()
+        ids = json.dumps([self.encode(text) for text in PUBLIC_TEXTS]).encode()
         self._name = f"{llm.model_name}#{hashlib.sha256(ids).hexdigest()[:8]}"
         self._by_id: bool | None = None
         self._most_told = 0
@@ -183,6 +183,11 @@ class OpenAICompatibleNextToken(NextTokenModel):
         """Return the text that tokens spell."""
         return str(self._tokenizer.decode([int(token) for token in tokens]))
 
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, as a prompt of it is sent."""
+        cut = self._tokenizer.encode(text)
+        return [int(token) for token in getattr(cut, "ids", cut)]
+
     def check(self) -> None:
         """Find out with public text what the server can do; later calls cost nothing.
 
@@ -205,13 +210,13 @@ class OpenAICompatibleNextToken(NextTokenModel):
                     "(logprobs, return_tokens_as_token_ids), or impossible ones: use "
                     "vLLM, with --logprobs-mode raw_logprobs."
                 )
-            if choice.get("prompt_token_ids") != self._encode(text):
+            if choice.get("prompt_token_ids") != self.encode(text):
                 raise InvalidParameterError(
                     "tokenizer= is not the model's, or the server does not tell a "
                     "prompt's tokens (return_token_ids): load the tokenizer of the "
                     "very model that the server runs."
                 )
-        ids = self._encode(PUBLIC_TEXTS[0])
+        ids = self.encode(PUBLIC_TEXTS[0])
         wanted = sorted({*ids[:4]})
         named = self._ask(ids, len(wanted), wanted)
         if isinstance(named, _Failure) and named.status not in _REFUSED:
@@ -339,11 +344,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         return choice if isinstance(choice, dict) else _Failure(None, "unreadable")
 
     def _ids(self, prompt: TokenPrompt) -> list[int]:
-        return [*self._encode(prompt.text), *prompt.generated]
-
-    def _encode(self, text: str) -> list[int]:
-        cut = self._tokenizer.encode(text)
-        return [int(token) for token in getattr(cut, "ids", cut)]
+        return [*self.encode(prompt.text), *prompt.generated]
 
 
 def _refuse(failure: _Failure, doing: str) -> NoReturn:

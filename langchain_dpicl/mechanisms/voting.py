@@ -5,6 +5,8 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
 
 Input         m slots. A slot with records is in exactly one public bin: a label, or a
               reason ("none", "unreadable", "failed"). One without records is in none.
+              The bin follows from the slot's own reply, or from its own figures and
+              public ones: with no mean or scale over slots, it is one vote either way.
 Neighbors     One unit touches one slot. `replace`: it changes from any answer, or none,
               to any other. `add_remove`: one slot appears or vanishes.
 Sensitivity   L2: sqrt 2 (one vote moves from bin to bin), and 1. Both are reached.

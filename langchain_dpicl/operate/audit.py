@@ -55,7 +55,7 @@ from langchain_dpicl.parsers import (
 )
 from langchain_dpicl.prompting import read_question
 from langchain_dpicl.public import Public
-from langchain_dpicl.question import PrivateQuestion
+from langchain_dpicl.question import PrivateQuestion, Prompts
 from langchain_dpicl.release.record import now
 from langchain_dpicl.sealed import sealed
 
@@ -403,12 +403,10 @@ class _Snapshot:
         self, prompts: _Prompts, texts: list[str], kind: int, done: Advance
     ) -> list[Slot]:
         known = [prompts.known[text] for text in texts]
-        self.calls[kind] += sum(prompt is not None for prompt in known)
-        answers = prompts.asked.model.ask(known, done)
-        return [
-            FAILED if prompt is None else answer
-            for prompt, answer in zip(known, answers, strict=True)
-        ]
+        written = [each for each in known if each is not None]
+        self.calls[kind] += sum(map(len, written))
+        answers = iter(prompts.asked.answers(written, done))
+        return [FAILED if each is None else next(answers) for each in known]
 
     def _lose(
         self,
@@ -494,7 +492,7 @@ class _Prompts:
     def __init__(self, asked: PrivateQuestion) -> None:
         self.asked = asked
         self._texts: dict[Any, str] = {}
-        self.known: dict[str, PromptValue | None] = {_UNWRITTEN: None}
+        self.known: dict[str, Prompts | None] = {_UNWRITTEN: None}
 
     def slots(self, drawn: Sequence[Sequence[Document]]) -> dict[int, str]:
         """Return the prompt of each slot of a draw that holds records."""
@@ -508,10 +506,15 @@ class _Prompts:
             if documents and key not in self._texts
         }
         made = self.asked.prompts(list(new.values())) if new else []
-        for key, prompt in zip(new, made, strict=True):
-            text = _UNWRITTEN if prompt is None else prompt.to_string()
-            self._texts[key], self.known[text] = text, prompt
+        for key, prompts in zip(new, made, strict=True):
+            written = [_UNWRITTEN] if prompts is None else map(_text, prompts)
+            text = "\0".join(written)
+            self._texts[key], self.known[text] = text, prompts
         return {number: self._texts[key] for number, key in enumerate(keys) if key}
+
+
+def _text(prompt: PromptValue) -> str:
+    return prompt.to_string()
 
 
 def _releases_as(parser: object, kind: Any) -> bool:

@@ -30,6 +30,7 @@ from langchain_dpicl.budget import (
 )
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.parameters import MAX_INTEGER
+from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.prompts import SENTENCE_INSTRUCTIONS
 from langchain_dpicl.common.replies import Slot, answered
 from langchain_dpicl.common.units import Relation
@@ -135,19 +136,54 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         """Return how a group should answer one question; see `prepare`."""
         return self.get_format_instructions()
 
+    @property
+    def reads_figures(self) -> bool:
+        """Whether the model is asked for log-likelihoods, and not for a text."""
+        return False
+
+    @property
+    def calibration_texts(self) -> tuple[str, ...]:
+        """Public texts that each group is asked about besides, one more call each."""
+        return ()
+
+    def ask_alone(
+        self,
+        model: SealedModel,  # noqa: ARG002 - overridden
+        prompt: PromptValue,  # noqa: ARG002 - overridden
+        prepared: Any,
+    ) -> Any:
+        """Ask once without records, where figures are read; runs before the charge.
+
+        Args:
+            model: The model; this call is public.
+            prompt: What a group without records is asked.
+            prepared: What `prepare` returned.
+
+        Returns:
+            What `ask` and `release` need, in place of `prepared`.
+        """
+        return prepared
+
     def ask(
-        self, model: SealedModel, prompts: Sequence[PromptValue | None]
+        self,
+        model: SealedModel,
+        prompts: Sequence[Sequence[PromptValue]],
+        prepared: Any,  # noqa: ARG002 - overridden
+        done: Advance = no_progress,
     ) -> list[Slot]:
-        """Have the groups answer, in the sealed region: by default one text a prompt.
+        """Have the groups answer, in the sealed region: by default one text each.
 
         Args:
             model: The model, behind the wall.
-            prompts: One prompt for each group, empty ones among them.
+            prompts: For each group, empty ones among them, the prompt of the question
+                and one of each calibration text.
+            prepared: What `prepare`, and then `ask_alone`, returned.
+            done: Is told how many more groups have been asked.
 
         Returns:
-            One slot for each prompt, in their order; each by its own prompt alone.
+            One slot for each group, in their order; each by its own prompts alone.
         """
-        return model.ask(prompts)
+        return model.ask([prompt for prompt, *_ in prompts], done)
 
     def reads(self, reply: str, prepared: Any) -> Reading:  # noqa: ARG002 - overridden
         """Return how one reply is read: for `DPChain.check`, on made-up records.

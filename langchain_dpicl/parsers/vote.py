@@ -9,25 +9,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge, Gaussian
 from langchain_dpicl.budget import Paid
+from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
     DRAFT_PROMPT,
     NONE_OF_THESE,
+    OPTION_INSTRUCTIONS,
 )
-from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.replies import ABSTAIN, FAILED, Figures, Slot
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.mechanisms.voting import OTHER_BINS, lead_over_a_tie, least_votes
 from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
+from langchain_dpicl.parsers.likelihood import NEUTRAL, Calibrated, mean, risen
 from langchain_dpicl.parsers.reading import NoChoice, read_choice, read_drafts
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.record import (
@@ -38,13 +42,21 @@ from langchain_dpicl.release.record import (
     Outcome,
     Status,
 )
-from langchain_dpicl.sealed import attempt
+from langchain_dpicl.sealed import SealedModel, attempt
 
 DRAFT = "draft"
 """The value of `labels` for labels that the model drafts."""
 
+_CALIBRATIONS = ("question", "public")
+
+Labels = tuple[str, ...] | Calibrated
+"""A question's labels, before the model has been asked about them alone, and after."""
+
 NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
+
+ONE_OPTION = "there is only one option to choose from"
+"""The reason where the model drafted a single label for a choice by likelihood."""
 
 BINS = ("noisy_none", "noisy_unreadable", "noisy_failed")
 """The bins that are no labels, as a record names them."""
@@ -62,6 +74,18 @@ def _kept(labels: Any) -> Any:
     return labels if labels == DRAFT else tuple(labels)
 
 
+def _texts(calibrate: Any) -> Any:
+    """Return an immutable copy of texts; refuse one text, and empty ones."""
+    if isinstance(calibrate, str):
+        if calibrate not in _CALIBRATIONS:
+            raise ValueError('give "question", "public", or a list of public texts')
+        return calibrate
+    texts = calibrate if isinstance(calibrate, list | tuple) else ()
+    if not texts or not all(isinstance(t, str) and t.strip() for t in texts):
+        raise ValueError("give a list of public texts, and none that is empty")
+    return tuple(texts)
+
+
 class VoteOutputParser(DPOutputParser):
     """Release the label that most groups chose, under noise.
 
@@ -69,6 +93,10 @@ class VoteOutputParser(DPOutputParser):
     answers that the model lists from the question alone, before any record is read.
     Each group is asked to choose one of them or "none of these". How a reply is read
     is in `langchain_dpicl.parsers.reading.read_choice`.
+
+    With `read="likelihood"` nothing is read. The model gives the log-likelihood of each
+    label (`langchain_dpicl.likelihoods`), and a group's vote is the label whose share
+    rises most above public figures; see `calibrate`. It works in a `DPChain` alone.
 
     A label comes out if its noisy count is above what noise alone reaches without votes
     (a label that nobody chose comes out in at most 1 % of questions) and leads every
@@ -80,7 +108,9 @@ class VoteOutputParser(DPOutputParser):
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.voting`, Gaussian(z, q). A slot adds 1 to one bin at most, by its
-        own text alone: a label, "none of these", an unreadable reply, or a failed call.
+        own text or its own figures alone: a label, "none of these", an unreadable
+        reply, or a failed call. What figures are compared with is public, or the
+        slot's own; no mean or scale is taken over slots.
         Slots without records are in no bin. Labels are fixed before the charge, from
         public input: a draft sees the question and no record. Which label comes out,
         and whether one does, is post-processing of the noisy histogram.
@@ -100,6 +130,14 @@ class VoteOutputParser(DPOutputParser):
         >>> parser.invoke(["Yes.", "yes", "no"] * 30)
         'yes'
     """
+
+    if not TYPE_CHECKING:  # A type checker knows the fields by their names.
+
+        def __init__(self, *labels: Any, **values: Any) -> None:
+            """Make a parser of the labels, named or not, and the other fields."""
+            if labels:
+                (values["labels"],) = labels
+            super().__init__(**values)
 
     labels: Annotated[
         Sequence[str] | Literal["draft"],
@@ -123,6 +161,37 @@ class VoteOutputParser(DPOutputParser):
 
     noise_multiplier: float | None = None
     """z of the vote; None leaves it to the budget's plan."""
+
+    read: Literal["text", "likelihood"] = "text"
+    """What a vote is: what the model says, or which label its figures favor."""
+
+    calibrate: Annotated[
+        Literal["question", "public"] | Sequence[str], BeforeValidator(_texts)
+    ] = "question"
+    """For likelihoods: what the public figures are. "question": the question without
+    records, one public call. A list of *public* texts: the mean of the group's own
+    figures with each text in place of the question, one more call a group and text.
+    "public": such a list of neutral texts, see `parsers.likelihood.NEUTRAL`."""
+
+    margin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """For likelihoods: the least gain of a vote, as a difference of logarithms: at 0.7
+    a label's share must double. A group without such a label counts as "none of
+    these"; at 0 there is none, and a group whose figures tie takes the first label."""
+
+    @model_validator(mode="after")
+    def _reads_one_way(self) -> Self:
+        """Refuse options that the way of reading has no use for."""
+        if self.reads_figures:
+            useless = {"aliases": bool(self.aliases)}
+        else:
+            calibrated = self.calibrate != _CALIBRATIONS[0]
+            useless = {"calibrate": calibrated, "margin": self.margin > 0}
+        for name, is_given in useless.items():
+            if is_given:
+                raise InvalidParameterError(
+                    f"{name}= has no use with read={self.read!r}: leave it out"
+                )
+        return self
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Self:
@@ -161,16 +230,67 @@ class VoteOutputParser(DPOutputParser):
     @override
     def instructions(self, prepared: tuple[str, ...]) -> str:
         """Return how a group is asked to choose among a question's labels."""
-        options = "".join(f"- {label}\n" for label in (*prepared, NONE_OF_THESE))
-        return CHOICE_INSTRUCTIONS.format(options=options.rstrip())
+        last = () if self.reads_figures else (NONE_OF_THESE,)
+        options = "".join(f"- {label}\n" for label in (*prepared, *last))
+        text = OPTION_INSTRUCTIONS if self.reads_figures else CHOICE_INSTRUCTIONS
+        return text.format(options=options.rstrip())
 
     @override
-    def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
+    def reads(self, reply: str, prepared: Labels) -> Reading:
         """Return whether a reply chooses an option, none of them, or can't be read."""
-        choice = self._choice(reply, prepared)
+        choice = self._choice(reply, _texts_of(prepared))
         if isinstance(choice, int):
             return "answer"
         return "nothing" if choice is NoChoice.NONE else "unreadable"
+
+    @property
+    @override
+    def reads_figures(self) -> bool:
+        """Whether votes are read by likelihood."""
+        return self.read == "likelihood"
+
+    @property
+    @override
+    def calibration_texts(self) -> tuple[str, ...]:
+        """The public texts of `calibrate`, if there are any."""
+        if not self.reads_figures or self.calibrate == "question":
+            return ()
+        return NEUTRAL if self.calibrate == "public" else tuple(self.calibrate)
+
+    @override
+    def ask_alone(
+        self, model: SealedModel, prompt: PromptValue, prepared: tuple[str, ...]
+    ) -> Labels:
+        """Return the labels with the model's figures for them without records."""
+        if not self.reads_figures:
+            return prepared
+        return Calibrated(prepared, model.score_alone(prompt, prepared))
+
+    @override
+    def ask(
+        self,
+        model: SealedModel,
+        prompts: Sequence[Sequence[PromptValue]],
+        prepared: Any,
+        done: Advance = no_progress,
+    ) -> list[Slot]:
+        """Have each group answer, or choose by its figures."""
+        if not self.reads_figures:
+            return super().ask(model, prompts, prepared, done)
+        told = model.score(prompts, prepared.texts, done)
+        return [self._chosen(rows, prepared) for rows in told]
+
+    def _chosen(self, rows: Sequence[Figures | None], known: Calibrated) -> Slot:
+        """Return the slot of a group's figures: the question's, then each text's."""
+        told = [row for row in rows if row is not None]
+        if len(told) < len(rows):
+            return FAILED
+        if not all(told):
+            return ABSTAIN
+        figures, *others = told
+        public = mean(others) if others else known.figures
+        place = risen(figures, public, self.margin)
+        return Slot(NONE_OF_THESE if place is None else known.texts[place])
 
     @property
     @override
@@ -183,6 +303,11 @@ class VoteOutputParser(DPOutputParser):
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
         """Return this question's labels; none where the model drafted none."""
+        if self.reads_figures and not public.question:
+            raise InvalidParameterError(
+                'read="likelihood" asks the model for figures, which texts have not: '
+                'use the parser in a DPChain, or leave read= at "text".'
+            )
         if not self._drafted:
             return tuple(self.labels)
         if not public.question:
@@ -197,12 +322,19 @@ class VoteOutputParser(DPOutputParser):
         return tuple(different.values())
 
     @override
-    def public_outcome(self, prepared: tuple[str, ...]) -> Outcome | None:
-        """Without any label there is nothing to vote on, and nothing to pay."""
-        if prepared:
+    def public_outcome(self, prepared: Labels) -> Outcome | None:
+        """Without any label there is nothing to vote on, and nothing to pay.
+
+        Nor has a single one to be chosen by its likelihood.
+        """
+        labels = _texts_of(prepared)
+        if len(labels) >= (2 if self.reads_figures else 1):
             return None
-        details = {"reason": NO_OPTION, "labels": []}
-        return Outcome(Status.FALLBACK, details=details)
+        details = {
+            "reason": ONE_OPTION if labels else NO_OPTION,
+            "labels": list(labels),
+        }
+        return Outcome(Status.FALLBACK, next(iter(labels), None), details=details)
 
     @override
     def release(
@@ -212,18 +344,19 @@ class VoteOutputParser(DPOutputParser):
         paid: Paid,
         relation: Relation,
         slot_count: int,
-        prepared: tuple[str, ...],
+        prepared: Labels,
     ) -> Outcome:
         """Release the noisy votes, and the label that they name."""
+        labels = _texts_of(prepared)
         outcome = voted(
-            self.counts(slots, prepared),
-            prepared,
+            self.counts(slots, labels),
+            labels,
             paid=paid,
             relation=relation,
             min_lead=self._least_lead,
         )
         if self._drafted:
-            outcome.details["labels"] = list(prepared)
+            outcome.details["labels"] = list(labels)
         return outcome
 
     def _least_lead(self, sigma: float) -> float:
@@ -231,8 +364,9 @@ class VoteOutputParser(DPOutputParser):
             return voting.lead_over_a_tie(sigma) if self._drafted else 0.0
         return self.min_lead
 
-    def counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
+    def counts(self, slots: Sequence[Slot], prepared: Labels) -> list[int]:
         """Return the votes of each label, and of the `OTHER_BINS`. Private."""
+        labels = _texts_of(prepared)
         none, unreadable, failed = range(len(labels), len(labels) + OTHER_BINS)
         counts = [0] * (len(labels) + OTHER_BINS)
         for slot in slots:
@@ -251,24 +385,35 @@ class VoteOutputParser(DPOutputParser):
             >>> VoteOutputParser(labels=["positive", "negative"]).choice("Negative!")
             1
         """
-        found = self._choice(text or "", tuple(self.labels))
+        found = read_choice(text or "", tuple(self.labels), self.aliases)
         return found if isinstance(found, int) else None
 
     def _choice(self, text: str, labels: tuple[str, ...]) -> int | NoChoice:
-        return read_choice(text, labels, self.aliases)
+        if not self.reads_figures:
+            return read_choice(text, labels, self.aliases)
+        if text in labels:
+            return labels.index(text)
+        return NoChoice.NONE if text == NONE_OF_THESE else NoChoice.UNREADABLE
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return the label set and the least lead."""
-        drafted = {"max_labels": self.max_labels} if self._drafted else {}
+        """Return the label set, the least lead, and how likelihoods are read."""
+        more: dict[str, Any] = {"max_labels": self.max_labels} if self._drafted else {}
+        if self.reads_figures:
+            calibrate = list(self.calibration_texts) or self.calibrate
+            more |= {"read": self.read, "calibrate": calibrate, "margin": self.margin}
         labels = DRAFT if self._drafted else list(self.labels)
-        return {"labels": labels, "min_lead": self.min_lead, **drafted}
+        return {"labels": labels, "min_lead": self.min_lead, **more}
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
         aliases = {label: sorted(names) for label, names in self.aliases.items()}
         return {**super().cache_parameters(question), "aliases": aliases}
+
+
+def _texts_of(prepared: Labels) -> tuple[str, ...]:
+    return prepared.texts if isinstance(prepared, Calibrated) else prepared
 
 
 def _require_different(labels: Sequence[str]) -> None:

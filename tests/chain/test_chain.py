@@ -404,9 +404,9 @@ def test_a_parser_may_ask_the_groups_in_its_own_way(groups: RetrievedGroups) -> 
     class Twice(VoteOutputParser):
         """Asks each group twice, and takes the second reply."""
 
-        def ask(self, model: Any, prompts: Any) -> Any:
-            model.ask(prompts)
-            return model.ask(prompts)
+        def ask(self, model: Any, prompts: Any, *more: Any) -> Any:
+            super().ask(model, prompts, *more)
+            return super().ask(model, prompts, *more)
 
     model = ScriptedModel(reply=lambda _text: "Cough.")
     chain = made(groups, parser=Twice(labels=["cough", "rash"]), model=model)
