@@ -166,6 +166,14 @@ STOPS = (KeyboardInterrupt, asyncio.CancelledError)
 FACES: dict[str, Face] = {
     "vote": Face(),
     "draft": Face(lambda: VoteOutputParser(labels="draft")),
+    "likelihood": Face(
+        lambda: VoteOutputParser(
+            labels=LABELS, read="likelihood", calibrate=["Who is it?"]
+        )
+    ),
+    "failing likelihood": Face(
+        lambda: VoteOutputParser(labels=LABELS, read="likelihood"), reply=_fail
+    ),
     "esa": Face(esa),
     "ptr": Face(lambda: KSAPTROutputParser(k=1)),
     "threshold": Face(KSAThresholdOutputParser),
@@ -182,7 +190,7 @@ FACES: dict[str, Face] = {
     "exhausted": Face(account="spent", raises=(BudgetExhaustedError, DPError)),
     "failing ledger": Face(breaks_ledger=True, raises=(DPError,)),
 }
-RELEASE = {"vote", "draft", "slow", "joint"}
+RELEASE = {"vote", "draft", "likelihood", "slow", "joint"}
 """Faces whose answer is "cough", whatever the noise."""
 
 MAY_SWALLOW = {"tool", "fallbacks"}
