@@ -3,8 +3,8 @@
 | name | what it does |
 |---|---|
 | `DPFewShotGenerator` | private records in, synthetic examples out, one charge |
-| `Greedy`, `Sampling`, `NoisyMax` | how a step's distributions become a token |
-| `GenerationForecast` | what a generation costs, and what it can do |
+| `Clipped`, `Greedy`, `Sampling`, `NoisyMax` | how distributions become a token |
+| `ClippedForecast`, `GenerationForecast` | what a generation costs, and can do |
 | `NextTokenModel` | what a model must tell: the next token's probabilities |
 | `OpenAICompatibleNextToken` | of a server of vLLM |
 | `TransformersNextToken` | of a model in this process (extra `hf`) |
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.few_shot.decoding import Greedy, NoisyMax, Sampling
+from langchain_dpicl.few_shot.clipped import ClippedForecast
+from langchain_dpicl.few_shot.decoding import Clipped, Greedy, NoisyMax, Sampling
 from langchain_dpicl.few_shot.generator import DPFewShotGenerator
 from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt
 from langchain_dpicl.few_shot.terms import GenerationForecast, MostlyNoiseWarning
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from langchain_dpicl.few_shot.vllm import OpenAICompatibleNextToken
 
 __all__ = [
+    "Clipped",
+    "ClippedForecast",
     "DPFewShotGenerator",
     "GenerationForecast",
     "Greedy",

@@ -1,8 +1,9 @@
-"""How a step's sum of distributions becomes a token: by which mechanism, what decoder.
+"""How a step's distributions become a token: by which mechanism, and with what options.
 
-`Greedy` and `Sampling` read the Gaussian mechanism's noisy vector, which is released
-whole, so that they are post-processing. `NoisyMax` releases the winner alone: there is
-nothing to decode, and truncating or tempering its scores would be another mechanism.
+`Clipped` draws a token from what each person adds to the instruction alone. `Greedy`
+and `Sampling` read the Gaussian mechanism's noisy vector, which is released whole, so
+that they are post-processing. `NoisyMax` releases the winner alone: there is nothing to
+decode, and truncating or tempering its scores would be another mechanism.
 
 `contrast` belongs to each slot alone, before the sum and the noise: it takes what a
 group's records have added to the instruction, and leaves what the model would have said
@@ -21,6 +22,7 @@ from pydantic import BeforeValidator, Field
 
 from langchain_dpicl.accounting.events import Positive, Rate
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.mechanisms.clipped_token import TEMPERATURES
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.public import Public
 
@@ -41,8 +43,10 @@ class _Decoding(Public):
     stop: Annotated[tuple[StopText, ...], BeforeValidator(_tuple)] = ("\n",)
     """Texts that end an example, and are not part of it."""
 
-    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The power of the ratio of a group's distribution to the public one; 0: none."""
+    @property
+    def needs_public(self) -> bool:
+        """Whether a step compares slots with what the model says without records."""
+        return False
 
     def choose(self, noisy: NDArray[np.float64], noise: float) -> int:  # noqa: ARG002
         """Return the largest entry's place; of equal ones the first in public order.
@@ -55,7 +59,45 @@ class _Decoding(Public):
         return int(np.argmax(noisy))
 
 
-class Greedy(_Decoding):
+class Clipped(_Decoding):
+    """A draw by clipped differences to what the model says without records.
+
+    Every person is asked about alone. How far a person's differences count follows from
+    the budget (`forecast` tells).
+
+    Example:
+        >>> Clipped(stop=".", temperature=0.8).stop
+        ('.',)
+    """
+
+    kind: Literal["clipped"] = "clipped"
+
+    temperature: Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])] = 1.0
+    """Below 1, tokens are more often the likeliest, and differences count less far."""
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether a step compares slots with what the model says without records."""
+        return True
+
+    def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
+        """Return a place, drawn from probabilities without records."""
+        return Sampling(temperature=self.temperature, floor=0.0).choose(noisy, noise)
+
+
+class Summed(_Decoding):
+    """What decodes a noisy sum of the groups' distributions."""
+
+    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """The power of the ratio of a group's distribution to the public one; 0: none."""
+
+    @property
+    def needs_public(self) -> bool:
+        """Whether a step compares slots with what the model says without records."""
+        return self.contrast > 0
+
+
+class Greedy(Summed):
     """The Gaussian mechanism, and of its noisy vector the largest entry.
 
     Example:
@@ -66,7 +108,7 @@ class Greedy(_Decoding):
     kind: Literal["gaussian"] = "gaussian"
 
 
-class Sampling(_Decoding):
+class Sampling(Summed):
     """The Gaussian mechanism, and a draw from its noisy vector.
 
     Entries that noise alone explains count as zero; what is left is raised to the
@@ -118,31 +160,35 @@ class Sampling(_Decoding):
         return int(kept[order[place]])
 
 
-class NoisyMax(_Decoding):
+class NoisyMax(Summed):
     """Report-noisy-max (permute-and-flip): the winning token alone is released."""
 
     kind: Literal["noisy_max"] = "noisy_max"
 
 
-Decoding: TypeAlias = Greedy | Sampling | NoisyMax
-MechanismName: TypeAlias = Literal["gaussian", "noisy_max"]
+Decoding: TypeAlias = Clipped | Greedy | Sampling | NoisyMax
+DecoderName: TypeAlias = Literal["clipped", "gaussian", "noisy_max"]
+
+_NAMED: dict[Any, type[Decoding]] = {
+    "clipped": Clipped,
+    "gaussian": Greedy,
+    "noisy_max": NoisyMax,
+}
 
 
-def decoding_of(mechanism: Any) -> Decoding:
-    """Return what a mechanism's name stands for, or the object that was given.
+def decoding_of(decoder: Any) -> Decoding:
+    """Return what a decoder's name stands for, or the object that was given.
 
     Raises:
         InvalidParameterError: If it is neither.
     """
-    if isinstance(mechanism, Greedy | Sampling | NoisyMax):
-        return mechanism
-    if mechanism == "gaussian":
-        return Greedy()
-    if mechanism == "noisy_max":
-        return NoisyMax()
+    if isinstance(decoder, Decoding):
+        return decoder
+    if isinstance(decoder, str) and decoder in _NAMED:
+        return _NAMED[decoder]()
     raise InvalidParameterError(
-        "mechanism must be 'gaussian' or 'noisy_max', or one of few_shot.Greedy(...), "
-        "Sampling(...) and NoisyMax(...), which take options."
+        "decoder must be 'clipped', 'gaussian' or 'noisy_max', or one of few_shot's "
+        "Clipped(...), Greedy(...), Sampling(...) and NoisyMax(...), with options."
     )
 
 

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+
+from langchain_core.documents import Document
 
 from langchain_dpicl.budget import (
     PrivacyBudgetHandler,
@@ -22,16 +24,18 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.errors import DPError, InvalidParameterError, PlanMismatchError
-from langchain_dpicl.few_shot.decoding import Decoding, MechanismName, decoding_of
+from langchain_dpicl.few_shot.clipped import ClippedForecast, forecast_of, texts_of
+from langchain_dpicl.few_shot.decoding import DecoderName, Decoding, decoding_of
 from langchain_dpicl.few_shot.model import NextTokenModel, check_model, choices
 from langchain_dpicl.few_shot.records import (
     FewShotPrompts,
+    Records,
     read_records,
     sizes_of,
     sources,
     template_of,
 )
-from langchain_dpicl.few_shot.step import Drafts, PublicStep
+from langchain_dpicl.few_shot.step import Draft, Drafts, PublicStep
 from langchain_dpicl.few_shot.terms import (
     GenerationForecast,
     GenerationTerms,
@@ -46,34 +50,44 @@ from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import sealed
 from langchain_dpicl.threads import on_question_thread
 
+Forecast: TypeAlias = GenerationForecast | ClippedForecast
+
 _WAY_OUT = "generate(..., resume=True) continues or returns it"
 
 
 class DPFewShotGenerator(Frozen):
     """Writes examples like private ones, with differential privacy, once for all.
 
-    For each label, the model writes an example token by token. At every token a fresh
-    random sample of the label's records is dealt to groups; the model says for each
-    group which token should come next; their distributions are added up with noise,
-    and one token comes out. The examples may then be used without limit: in few-shot
-    prompts, with any model, for any number of questions, at no further cost.
+    For each label, the model writes an example token by token. The label's people are
+    dealt to its examples; at every token the model says for each person what comes
+    next, and a token is drawn by what they add to the instruction alone. Or, with
+    `n_groups`, a fresh random sample is dealt to groups, whose distributions are added
+    up with noise. The examples may then be used without limit: in few-shot prompts,
+    with any model, for any number of questions, at no further cost.
 
     Args:
         model: Tells the next token's probabilities; see `NextTokenModel`.
         prompt: An instruction ("Given a topic, write a news item."); or a template with
             `{label}` and `{examples}`, where a group's records are put.
         labels: The labels to write examples of: public, not taken from the records. A
-            mapping gives each label's public number of units: the sampling rate is M N
-            / size. A list takes the records' own count as public. A unit stands under
-            the label that most of its records have; its other records are left out.
-        n_groups: Groups M of one token step: model calls for each token.
-        records_per_group: Units N in a group, on average.
+            mapping gives each label's public number of units: an example expects size /
+            `per_label` people, or the sampling rate of groups is M N / size. A list
+            takes the records' own count as public, where there are groups. A unit
+            stands under the label that most of its records have; its other records are
+            left out.
+        n_groups: Groups M of one token step: model calls for each token. None for the
+            clipped decoder; there it is the people that an example expects, if not
+            size / `per_label`.
+        records_per_group: Units N in a group, on average; of the clipped decoder, the
+            most records of a person that are shown.
         max_tokens: Most tokens T of an example. All are paid for.
         top_k_public: The model's K likeliest tokens after the instruction alone are
             what a step chooses among; None: all tokens, of a model in this process.
-        mechanism: `gaussian`, or `noisy_max` (report-noisy-max, pure epsilon a token).
-            `Greedy(...)`, `Sampling(...)` and `NoisyMax(...)` take options: the texts
-            that end an example, a temperature, a contrast.
+        decoder: `clipped`, `gaussian`, or `noisy_max` (report-noisy-max, pure epsilon a
+            token). `Clipped(...)`, `Greedy(...)`, `Sampling(...)` and `NoisyMax(...)`
+            take options: the texts that end an example, a temperature, a contrast.
+            None: `gaussian` where `n_groups` is given, else `clipped`.
+        mechanism: Another name of `decoder`.
         unit_key: The field that says whose a record is. None: every record is a person
             of its own; then records must have no other fields than text and label.
         budget: The account that pays: one charge a generation.
@@ -83,26 +97,26 @@ class DPFewShotGenerator(Frozen):
 
     Privacy:
         Unit: what `unit_key` names, or one record. Neighbors: all records of one unit
-        more or less. Sensitivity, noise and event: `mechanisms.next_token`, of the
-        groups' distributions, of which one unit changes one; for each label T tokens
-        times the number of examples, each a Poisson-subsampled Gaussian (z, q = M N /
-        size), or a pure epsilon that sampling amplifies; labels in parallel, as no unit
-        is under two. Public: the labels and their sizes, the prompts, all parameters,
-        the length of each example, and that there was a generation. The model's
-        provider sees the records' texts and is trusted with them.
+        more or less. Sensitivity, noise and event: *clipped*,
+        `mechanisms.clipped_token`, of people each in one example, T tokens for all
+        examples of a label together; *with groups*, `mechanisms.next_token`, of which
+        one unit changes one, T tokens times the number of examples, each a
+        Poisson-subsampled Gaussian (z, q = M N / size), or a pure epsilon that sampling
+        amplifies. Labels in parallel, as no unit is under two. Public: the labels and
+        their sizes, the prompts, all parameters, the length of each example, and that
+        there was a generation. The model's provider sees the records' texts and is
+        trusted with them.
 
     Example:
         ```python
         generator = DPFewShotGenerator(
             OpenAICompatibleNextToken(OpenAI(model=name, base_url=url), tokenizer),
             "Given an answer type, write a question.",
-            ["place", "person"],
-            n_groups=30,
-            records_per_group=2,
+            {"place": 400, "person": 400},  # public guesses of their sizes
             max_tokens=20,
             budget=PrivacyBudgetHandler(epsilon=8, delta=1e-4, queries=1),
         )
-        examples = generator.generate(records)
+        examples = generator.generate(records, per_label=10)  # of 40 people each
         ```
     """
 
@@ -112,11 +126,12 @@ class DPFewShotGenerator(Frozen):
         prompt: Any,
         labels: Sequence[str] | Sizes,
         *,
-        n_groups: int,
-        records_per_group: float,
+        n_groups: int | None = None,
+        records_per_group: float = 1.0,
         max_tokens: int,
         top_k_public: int | None = 100,
-        mechanism: MechanismName | Decoding = "gaussian",
+        decoder: DecoderName | Decoding | None = None,
+        mechanism: DecoderName | Decoding | None = None,
         unit_key: str | None = None,
         budget: PrivacyBudgetHandler | None = None,
     ) -> None:
@@ -128,6 +143,11 @@ class DPFewShotGenerator(Frozen):
                 f"number of units, not {type(labels).__name__}."
             )
         sizes = tuple(labels.values()) if isinstance(labels, Mapping) else None
+        if decoder is not None and mechanism is not None:
+            raise InvalidParameterError(
+                "mechanism is another name of decoder: give one of them."
+            )
+        usual: DecoderName = "clipped" if n_groups is None else "gaussian"
         self._terms = GenerationTerms(
             model=model.name,
             prompt=template_of(prompt),
@@ -137,11 +157,11 @@ class DPFewShotGenerator(Frozen):
             records_per_group=records_per_group,
             max_tokens=max_tokens,
             top_k_public=top_k_public,
-            mechanism=decoding_of(mechanism),
+            decoder=decoding_of(decoder or mechanism or usual),
             unit_key=unit_key,
         )
         self._model, self._budget = model, budget
-        one_line = any("\n" in text for text in self._terms.mechanism.stop)
+        one_line = any("\n" in text for text in self._terms.decoder.stop)
         self._prompts = FewShotPrompts(self._terms.prompt, one_line=one_line)
 
     def __repr__(self) -> str:
@@ -150,7 +170,7 @@ class DPFewShotGenerator(Frozen):
             f"{type(self).__name__}(model={terms.model!r}, labels={len(terms.labels)}, "
             f"n_groups={terms.n_groups}, records_per_group="
             f"{terms.records_per_group:g}, max_tokens={terms.max_tokens}, "
-            f"mechanism={terms.mechanism.kind!r})"
+            f"decoder={terms.decoder.kind!r})"
         )
 
     @hiding
@@ -169,10 +189,11 @@ class DPFewShotGenerator(Frozen):
                 `tabular.csv_rows` gives them, or LangChain `Document`s with `label` in
                 their metadata. None writes examples of the instruction alone, at no
                 charge: what private ones have to be better than.
-            per_label: Examples of each label; their tokens add up in the charge.
+            per_label: Examples of each label. With groups their tokens add up in the
+                charge; with the clipped decoder they share the label's people.
             resume: If this account has a generation of the same terms, go on with it
                 at no charge, or return it where it is complete. Give it the records of
-                the first time: the sample of each token is of those given now.
+                the first time: each token is drawn of those given now.
             progress: Whether to show a bar on standard error, with tokens a second and
                 the time left; None: at a terminal.
 
@@ -218,7 +239,7 @@ class DPFewShotGenerator(Frozen):
 
     def forecast(
         self, label_sizes: Sizes | None = None, per_label: int = 1
-    ) -> GenerationForecast:
+    ) -> Forecast:
         """Return what a generation would cost and could write; nothing is charged.
 
         It has noise, the lead that a token needs, and model calls; as text, in words.
@@ -301,14 +322,14 @@ class _Generation:
             # Another process may have begun it, with the people whom it has counted.
             events = paid_tokens(terms.labels, paid.events)
             rates = {label: event.sampling_rate for label, event in events.items()}
-            groups = sources(own, terms, rates)
+            slots = self._slots(own, rates)
 
             def step() -> list[int]:
                 nonlocal first
                 public, first = first or self._ask_public(drafts), None
 
                 def release() -> list[int]:
-                    answers = public.ask_groups(self.prompts, groups)
+                    answers = public.ask_groups(self.prompts, slots)
                     # Stored before they leave the wall, so before anything is made of
                     # them: tokens that could not be stored are nowhere.
                     tokens: list[int] = paid.once(
@@ -329,10 +350,22 @@ class _Generation:
             paid.finish()
         return self._examples(drafts, paid.stored)
 
-    def forecast(self, rates: Mapping[str, float]) -> GenerationForecast:
+    def _slots(
+        self, own: Records, rates: Mapping[str, float]
+    ) -> Callable[[Draft], list[list[Document]]]:
+        """Return what deals a draft's slots: people of its text, or fresh groups."""
+        if self.terms.is_clipped:
+            texts = texts_of(own, self.terms, self.per_label)
+            return lambda draft: texts[draft.label][draft.number]
+        groups = sources(own, self.terms, rates)
+        return lambda draft: groups[draft.label].draw_shared()
+
+    def forecast(self, rates: Mapping[str, float]) -> Forecast:
         """Return what a generation costs and can do at these rates."""
         terms = self.terms
         events = self.budget.quote(terms.charge(rates, self.per_label))
+        if terms.is_clipped:
+            return forecast_of(terms, events, self.per_label)
         tokens = choices(self.model, terms.top_k_public)
         return terms.forecast(events, self.per_label, tokens)
 

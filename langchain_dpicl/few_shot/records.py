@@ -146,7 +146,7 @@ def read_records(records: Any, terms: GenerationTerms) -> Records:
             f"{type(records).__name__}; None writes examples without records."
         )
     documents = [_document(record, n, terms) for n, record in enumerate(records)]
-    if not documents and terms.sizes is None:  # Else their number is private.
+    if not documents and terms.counts:  # Else their number is private.
         raise UnitError("There are no records to generate from.")
     held: dict[str, Counter[str]] = {}
     for document in documents:
@@ -168,18 +168,22 @@ def read_records(records: Any, terms: GenerationTerms) -> Records:
 def sizes_of(records: Records, terms: GenerationTerms) -> Sizes:
     """Return each label's number of units: the declared one, or else the counted one.
 
+    The clipped decoder takes no count: with none declared there is none.
+
     Raises:
         UnitError: If a label has fewer units than there are groups. Only declared sizes
             are looked at where there are any; a counted one is published anyway.
     """
+    if terms.is_clipped:
+        return terms.declared or {}
     sizes = terms.declared or {
         label: len({document.metadata[UNIT] for document in documents})
         for label, documents in records.items()
     }
     for label, size in sizes.items():
-        if size < terms.n_groups:
+        if size < terms.groups:
             raise UnitError(
-                f"Label {label!r} has {size} units and n_groups is {terms.n_groups}: "
+                f"Label {label!r} has {size} units and n_groups is {terms.groups}: "
                 "bring more records of it, ask for fewer groups, or leave it out."
             )
     return sizes
@@ -198,7 +202,7 @@ def sources(
         label: SampledGroups.from_documents(
             records[label],
             unit_key=UNIT,
-            n_groups=terms.n_groups,
+            n_groups=terms.groups,
             sampling_rate=rates[label],
             docs_per_unit=1,
             n_units=sizes[label],

@@ -1,13 +1,15 @@
-"""One token step: fresh groups, the model's distributions, one noisy token a draft.
+"""One token step: groups or people, the model's distributions, one token a draft.
 
 Privacy:
-    Unit: what the records' unit key names. Relation: `REPLACE` given the groups: every
-    draft draws a fresh Poisson sample of its label's units and deals it to M groups by
-    fresh randomness (`SampledGroups`), so that one unit is in one group of a draft, and
-    that group's distribution changes from any to any. Sensitivity, noise and event:
-    `mechanisms/next_token.py`; for each draft a Poisson-subsampled Gaussian (z, q), or
-    a pure epsilon amplified by q. Drafts of one label take samples of their own and
-    compose.
+    *With groups.* Unit: what the records' unit key names. Relation: `REPLACE` given the
+    groups: every draft draws a fresh Poisson sample of its label's units and deals it
+    to M groups by fresh randomness (`SampledGroups`), so that one unit is in one group
+    of a draft, and that group's distribution changes from any to any. Sensitivity,
+    noise and event: `mechanisms/next_token.py`; for each draft a Poisson-subsampled
+    Gaussian (z, q), or a pure epsilon amplified by q. Drafts of one label take samples
+    of their own and compose.
+
+    *With people*, of the clipped decoder: `few_shot/clipped.py`.
 
     A row depends on its own slot alone, and on public figures that were asked for in a
     call without private prompts. Whatever fails for one slot (its prompt, the model's
@@ -19,22 +21,26 @@ Privacy:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from langchain_core.documents import Document
 
-from langchain_dpicl.accounting import Pure
+from langchain_dpicl.accounting import Exponential, Pure
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.few_shot.decoding import noise_of_mean
+from langchain_dpicl.few_shot.clipped import calls_of
+from langchain_dpicl.few_shot.decoding import Summed, noise_of_mean
 from langchain_dpicl.few_shot.model import (
     Floats,
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
+    Tokens,
     Vocabulary,
     ask_public,
     public_call,
@@ -43,7 +49,7 @@ from langchain_dpicl.few_shot.model import (
 )
 from langchain_dpicl.few_shot.records import FewShotPrompts
 from langchain_dpicl.few_shot.terms import GenerationTerms, TokenEvent, amount
-from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.mechanisms.clipped_token import clipped_token
 from langchain_dpicl.mechanisms.next_token import (
     contrasted,
     noisy_max_next_token,
@@ -59,12 +65,15 @@ Answers = Sequence[LogProbabilities | None]
 
 @dataclass
 class Draft:
-    """One example in the making.
+    """One example in the making, the `number`-th of its label.
 
-    An end token is not among its `tokens`; its `text` goes up to a stop text.
+    `people` is how many its text expects, by public figures. An end token is not among
+    its `tokens`; its `text` goes up to a stop text.
     """
 
     label: str
+    number: int
+    people: int
     tokens: tuple[int, ...] = ()
     text: str = ""
     steps: int = 0
@@ -78,7 +87,12 @@ class Drafts:
         self, model: NextTokenModel, terms: GenerationTerms, per_label: int
     ) -> None:
         self._model, self._terms = model, terms
-        self._drafts = [Draft(name) for name in terms.labels for _ in range(per_label)]
+        people = terms.people(per_label)
+        self._drafts = [
+            Draft(label, number, people[label])
+            for label in terms.labels
+            for number in range(per_label)
+        ]
         self.most_steps = len(self._drafts) * terms.max_tokens
 
     def active(self) -> list[Draft]:
@@ -122,7 +136,7 @@ class Drafts:
             text = str(self._model.decode(draft.tokens))
         # A stop text before any other does not end it.
         start = len(text) - len(text.lstrip())
-        ends = [text.find(stop, start) for stop in self._terms.mechanism.stop]
+        ends = [text.find(stop, start) for stop in self._terms.decoder.stop]
         end = min((place for place in ends if place >= 0), default=None)
         draft.text = text[:end]
         draft.ended = end is not None or draft.steps >= self._terms.max_tokens
@@ -133,8 +147,8 @@ class PublicStep:
     """What is public of a step, asked for before anything private.
 
     `drafts` are the active ones, `prompts` theirs without records, `chosen` their
-    vocabularies; `contrast` are the distributions to hold groups' against, None without
-    a contrast.
+    vocabularies; `rows` are the distributions to hold slots' against, None where the
+    decoder has no use for them.
     """
 
     model: NextTokenModel
@@ -142,7 +156,7 @@ class PublicStep:
     drafts: Sequence[Draft]
     prompts: list[TokenPrompt]
     chosen: list[Vocabulary]
-    contrast: list[Floats] | None
+    rows: list[Floats] | None
 
     @classmethod
     def ask(
@@ -163,23 +177,23 @@ class PublicStep:
         """
         public = [TokenPrompt(prompts.public(d.label), d.tokens) for d in drafts]
         chosen = vocabularies(model, public, terms.top_k_public)
-        wants = terms.mechanism.contrast > 0
+        wants = terms.decoder.needs_public
         rows = ask_public(model, public, chosen) if wants or probe else None
         return cls(model, terms, drafts, public, chosen, rows if wants else None)
 
     def without_records(self) -> list[int]:
         """Return the tokens that the model would choose from the instruction alone."""
         rows = ask_public(self.model, self.prompts, self.chosen)
-        decode = self.terms.mechanism.choose
+        decode = self.terms.decoder.choose
         return [
             int(vocabulary.tokens[decode(row, 0.0)])
             for row, vocabulary in zip(rows, self.chosen, strict=True)
         ]
 
     def ask_groups(
-        self, write: FewShotPrompts, groups: Mapping[str, SampledGroups]
-    ) -> Answers:
-        """Sample every draft's groups afresh, and ask the model of each. Private.
+        self, write: FewShotPrompts, slots: Callable[[Draft], list[list[Document]]]
+    ) -> list[Answers]:
+        """Ask the model of each slot of each draft. Private.
 
         Last are the prompts without records: whether the model answers these is public,
         and says whether it is there at all.
@@ -192,20 +206,25 @@ class PublicStep:
         errors of ours among it: it has seen private prompts.
 
         Returns:
-            What the model says of each group of each draft, and of each public prompt;
-            an empty list if it does not answer the public ones.
+            For each draft what the model says of its slots, and last what it says of
+            the public prompts; an empty list if it does not answer these.
         """
         longest = int(_SLOT_FACTOR * self.terms.records_per_group) + _SLOT_EXTRA
         prompts: list[TokenPrompt] = []
-        for public, draft in zip(self.prompts, self.drafts, strict=True):
-            for slot in groups[draft.label].draw_shared():
+        wanted: list[Tokens | None] = []
+        ends = [0]
+        for public, draft, vocabulary in zip(
+            self.prompts, self.drafts, self.chosen, strict=True
+        ):
+            for slot in slots(draft):
                 # What is cut off, or can't be written, depends on this slot alone.
                 text = attempt(partial(write.group, draft.label, slot[:longest]))
-                written = TokenPrompt(text or public.text, draft.tokens)
-                prompts.append(written)
-        wanted = [v.asked for v in self.chosen for _ in range(self.terms.n_groups)]
-        prompts += self.prompts
-        wanted += [vocabulary.asked for vocabulary in self.chosen]
+                prompts.append(TokenPrompt(text or public.text, draft.tokens))
+                wanted.append(vocabulary.asked)
+            ends.append(len(prompts))
+        more = self._padding(len(prompts))
+        prompts += [self.prompts[0]] * more + self.prompts
+        wanted += [self.chosen[0].asked] * more + [v.asked for v in self.chosen]
 
         def some(start: int, end: int) -> Answers | None:
             # What somebody else's model returns may be anything.
@@ -220,18 +239,26 @@ class PublicStep:
         def alone(place: int) -> LogProbabilities | None:
             return (some(place, place + 1) or [None])[0]
 
-        together = some(0, len(prompts))
-        if together is not None:
-            return together
         private = len(prompts) - len(self.prompts)
-        public_answers = []
-        for place in range(private, len(prompts)):
-            public_answers.append(alone(place))
-            if public_answers[-1] is None:
-                return []
-        return [*map(alone, range(private)), *public_answers]
+        answers = some(0, len(prompts))
+        if answers is None:
+            public_answers = []
+            for place in range(private, len(prompts)):
+                public_answers.append(alone(place))
+                if public_answers[-1] is None:
+                    return []
+            answers = [*map(alone, range(private)), *public_answers]
+        return [answers[a:b] for a, b in pairwise(ends)] + [answers[private:]]
 
-    def release(self, answers: Answers, paid: Mapping[str, TokenEvent]) -> list[int]:
+    def _padding(self, slots: int) -> int:
+        """Return how many prompts without records are asked beside the slots'."""
+        if not self.terms.is_clipped:
+            return 0
+        return calls_of(slots, [draft.people for draft in self.drafts]) - slots
+
+    def release(
+        self, answers: list[Answers], paid: Mapping[str, TokenEvent]
+    ) -> list[int]:
         """Return one token a draft, differentially private.
 
         Args:
@@ -242,11 +269,9 @@ class PublicStep:
             PublicCallError: If the model does not answer the prompts without records:
                 then nothing is drawn, and the step can be taken again.
         """
-        each = self.terms.n_groups
-        private = len(self.drafts) * each
-        public_distributions(answers[private:], self.chosen)
+        public_distributions(answers[-1] if answers else [], self.chosen)
         return [
-            self._token(place, answers[place * each : (place + 1) * each], paid)
+            self._token(place, answers[place], paid)
             for place in range(len(self.drafts))
         ]
 
@@ -256,13 +281,23 @@ class PublicStep:
         vocabulary, event = self.chosen[place], paid[self.drafts[place].label]
         rows = self._rows(place, answers)
         stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
-        if isinstance(event, Pure):
+        if isinstance(event, Exponential):
+            assert self.rows is not None  # noqa: S101 - asked for by `needs_public`
+            winner = clipped_token(
+                stacked,
+                self.rows[place],
+                event,
+                Relation.ADD_REMOVE,
+                slots=self.drafts[place].people,
+                temperature=self.terms.temperature,
+            )
+        elif isinstance(event, Pure):
             winner = noisy_max_next_token(stacked, event, Relation.REPLACE)
         else:
             noisy = noisy_next_token(stacked, event, Relation.REPLACE)
-            groups = self.terms.n_groups
+            groups = self.terms.groups
             noise = noise_of_mean(amount(event), groups)
-            winner = self.terms.mechanism.choose(noisy / groups, noise)
+            winner = self.terms.decoder.choose(noisy / groups, noise)
         return int(vocabulary.tokens[winner])
 
     def _rows(self, place: int, answers: Answers) -> list[Floats]:
@@ -270,7 +305,7 @@ class PublicStep:
 
         Every slot keeps its place until it is computed, whether others failed or not.
         """
-        vocabulary, power = self.chosen[place], self.terms.mechanism.contrast
+        vocabulary, decoder = self.chosen[place], self.terms.decoder
         # An answer of a model of somebody else's may be anything.
         arrays = [
             None if answer is None else attempt(partial(np.asarray, answer))
@@ -281,6 +316,7 @@ class PublicStep:
             for row in token_distributions(arrays, vocabulary.size, vocabulary.places)
             if row is not None
         ]
-        if self.contrast is None:
+        if self.rows is None or not isinstance(decoder, Summed):
             return rows
-        return [contrasted(row, self.contrast[place], power) for row in rows]
+        public, power = self.rows[place], decoder.contrast
+        return [contrasted(row, public, power) for row in rows]

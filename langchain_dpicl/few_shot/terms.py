@@ -1,17 +1,20 @@
 """A generation's public terms: its identity, its charge, its record, its forecast.
 
-An example of a label is T token steps. Each draws a fresh Poisson sample of the label's
-units at the rate q = M N / |D_y|, so that n examples are n T steps, and all of them
-compose. A finished example is not free because the next one looks like it.
+An example of a label is T token steps. With groups, each step draws a fresh Poisson
+sample of the label's units at the rate q = M N / |D_y|, so that n examples are n T
+steps, and all of them compose. A finished example is not free because the next one
+looks like it. With the clipped decoder a unit is in one example alone, so that T tokens
+of all n are T uses, without sampling (`few_shot.clipped`).
 
 Privacy:
     |D_y|, the number of a label's units, is public: declared, or taken as counted. It
     is that of this label, not of all: else q, and with it the noise, would be too
-    small. What is charged is `mechanisms.next_token.charge` (or `max_charge`) of n T
-    uses at q, for each label. A label's examples are made of its own units' records
-    alone, and a public rule puts each unit under one label, by its own records. So
-    labels are charged in parallel, and the account gives each the least noise that it
-    allows. The rule's name tells one partition from another.
+    small. What is charged for each label is `mechanisms.next_token.charge` (or
+    `max_charge`) of n T uses at q, or `mechanisms.clipped_token.charge` of T uses. A
+    label's examples are made of its own units' records alone, and a public rule puts
+    each unit under one label, by its own records. So labels are charged in parallel,
+    and the account gives each the least noise that it allows. The rule's name tells one
+    partition from another.
 """
 
 from __future__ import annotations
@@ -26,17 +29,25 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from langchain_dpicl.accounting import Charge, Event, Gaussian, Parallel, Pure, compose
+from langchain_dpicl.accounting import (
+    Charge,
+    Event,
+    Exponential,
+    Gaussian,
+    Parallel,
+    Pure,
+    compose,
+)
 from langchain_dpicl.accounting.events import Count, Positive
 from langchain_dpicl.errors import (
     InvalidParameterError,
     LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.few_shot.decoding import Decoding, NoisyMax, noise_of_mean
-from langchain_dpicl.mechanisms import next_token
+from langchain_dpicl.few_shot.decoding import Clipped, Decoding, NoisyMax, noise_of_mean
+from langchain_dpicl.mechanisms import clipped_token, next_token
 from langchain_dpicl.public import Public
 from langchain_dpicl.release.record import NEIGHBORS, release_record
 
@@ -55,7 +66,7 @@ Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Sizes = Mapping[str, int]
 """Each label's number of units."""
 
-TokenEvent = Gaussian | Pure
+TokenEvent = Gaussian | Pure | Exponential
 """What the tokens of one label are charged, by mechanism."""
 
 
@@ -67,7 +78,7 @@ class GenerationTerms(Public):
         >>> terms = GenerationTerms(
         ...     model="my-model", prompt="{examples}Text:", labels=("a",), sizes=(500,),
         ...     n_groups=10, records_per_group=5, max_tokens=20, top_k_public=100,
-        ...     mechanism=Greedy(),
+        ...     decoder=Greedy(),
         ... )
         >>> terms.charge(terms.rates(), 2).parts[0]
         Gaussian(noise_multiplier=None, sampling_rate=0.1, count=40)
@@ -85,11 +96,12 @@ class GenerationTerms(Public):
     sizes: tuple[Count, ...] | None
     """The labels' declared numbers of units; None takes them as counted."""
 
-    n_groups: Count
-    """Groups M of a step."""
+    n_groups: Count | None = None
+    """Groups M of a step; of the clipped decoder, the people that a text expects."""
 
-    records_per_group: Positive
-    """Units N in a group, on average."""
+    records_per_group: Positive = 1.0
+    """Units N in a group, on average; of the clipped decoder, the records of a person
+    that are shown, at most."""
 
     max_tokens: Count
     """Most tokens T of an example; all of them are paid for, used or not."""
@@ -97,8 +109,8 @@ class GenerationTerms(Public):
     top_k_public: Annotated[Count, Field(ge=2)] | None
     """Size K of a step's public vocabulary; None: all tokens."""
 
-    mechanism: Annotated[Decoding, Field(discriminator="kind")]
-    """How the groups' distributions become a token."""
+    decoder: Annotated[Decoding, Field(discriminator="kind")]
+    """How the slots' distributions become a token."""
 
     unit_key: Text | None = None
     """The field that names a record's unit; None: each record is one."""
@@ -113,14 +125,37 @@ class GenerationTerms(Public):
             raise ValueError("each label is given once")
         return labels
 
+    @model_validator(mode="after")
+    def _has_sizes(self) -> GenerationTerms:
+        if self.n_groups is None and not self.is_clipped:
+            raise ValueError("n_groups is how many groups a token is asked of")
+        if self.n_groups is None and self.sizes is None:
+            raise ValueError(
+                "labels must be a mapping from each label to its public number of "
+                "units, or n_groups the number of people that a text expects"
+            )
+        return self
+
     @property
     def is_max(self) -> bool:
         """Whether the winner alone is released."""
-        return isinstance(self.mechanism, NoisyMax)
+        return isinstance(self.decoder, NoisyMax)
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether each person is asked about alone, in one example."""
+        return isinstance(self.decoder, Clipped)
+
+    @property
+    def temperature(self) -> float:
+        """The clipped decoder's temperature."""
+        return self.decoder.temperature if isinstance(self.decoder, Clipped) else 1.0
 
     @property
     def release(self) -> str:
         """The release's public name."""
+        if self.is_clipped:
+            return "few-shot/clipped"
         return f"few-shot/{'noisy-max' if self.is_max else 'gaussian'}"
 
     @property
@@ -130,8 +165,13 @@ class GenerationTerms(Public):
             return None
         return dict(zip(self.labels, self.sizes, strict=True))
 
+    @property
+    def counts(self) -> bool:
+        """Whether the labels' numbers of units are counted, and so made public."""
+        return self.sizes is None and not self.is_clipped
+
     def rates(self, counted: Sizes | None = None) -> dict[str, float]:
-        """Return each label's sampling rate M N / size.
+        """Return each label's sampling rate M N / size; 1 where nobody is sampled.
 
         Args:
             counted: The labels' numbers of units, used where none are declared.
@@ -140,33 +180,57 @@ class GenerationTerms(Public):
             InvalidParameterError: If there are no sizes, or groups are to hold more
                 units than a label has.
         """
+        if self.is_clipped:
+            return dict.fromkeys(self.labels, 1.0)
         sizes = self.declared or counted
         if not sizes:
             raise InvalidParameterError("Each label needs a number of units.")
-        wanted = self.n_groups * self.records_per_group
+        wanted = self.groups * self.records_per_group
         for label in self.labels:
             if wanted > sizes[label]:
                 raise InvalidParameterError(
-                    f"Label {label!r}: {self.n_groups} groups of "
+                    f"Label {label!r}: {self.groups} groups of "
                     f"{self.records_per_group:g} need {wanted:g} units, and it has "
                     f"{sizes[label]}. Ask for fewer or smaller groups, bring more "
                     "records of it, or leave it out."
                 )
         return {label: wanted / sizes[label] for label in self.labels}
 
+    def people(self, per_label: int) -> dict[str, int]:
+        """Return how many people a text of each label expects: B, public.
+
+        It is n_groups, or else the declared size of the label over its texts.
+        """
+        sizes = self.declared or {}
+        return {
+            label: self.n_groups or max(1, sizes[label] // per_label)
+            for label in self.labels
+        }
+
     def charge(self, rates: Mapping[str, float], per_label: int) -> Charge:
         """Return what one generation is charged: its labels, in parallel."""
-        make = next_token.max_charge if self.is_max else next_token.charge
-        count = self.max_tokens * per_label
-        branches: Any = tuple(
-            make(sampling_rate=rates[label], count=count).parts for label in self.labels
-        )
+
+        def tokens(label: str) -> Charge:
+            if self.is_clipped:
+                return clipped_token.charge(count=self.max_tokens)
+            make = next_token.max_charge if self.is_max else next_token.charge
+            count = self.max_tokens * per_label
+            return make(sampling_rate=rates[label], count=count)
+
+        branches: Any = tuple(tokens(label).parts for label in self.labels)
         if len(branches) == 1:
             return Charge(name=self.release, parts=branches[0])
         rule = json.dumps(["label", self.unit_key, self.labels]).encode()
         name = f"label {hashlib.blake2b(rule, digest_size=8).hexdigest()}"
         labels = Parallel(branches=branches, partition=name)
         return Charge(name=self.release, parts=(labels,))
+
+    @property
+    def groups(self) -> int:
+        """Groups M of a step, where a step has groups."""
+        if self.n_groups is None:
+            raise TypeError("The clipped decoder has no groups.")
+        return self.n_groups
 
     def key(self, per_label: int) -> str:
         """Return the key under which generations of these terms are stored."""
@@ -189,7 +253,7 @@ class GenerationTerms(Public):
             parameters={**terms, "per_label": per_label},
             unit=unit,
             unit_key=key,
-            relation="replace",
+            relation="add_remove" if self.is_clipped else "replace",
             neighbors=NEIGHBORS,
             model=self.model,
             random=None,
@@ -210,7 +274,7 @@ class GenerationTerms(Public):
             per_label: Examples of each label.
             choices: How many tokens a step chooses among.
         """
-        groups = self.n_groups
+        groups = self.groups
         noise = {
             label: 2.0 / (amount(event) * groups)
             if self.is_max
@@ -222,7 +286,7 @@ class GenerationTerms(Public):
             for label, deviation in noise.items()
         }
         tokens = len(self.labels) * self.max_tokens * per_label
-        public = 3 if self.mechanism.contrast else 2
+        public = 3 if self.decoder.needs_public else 2
         return GenerationForecast(noise, leads, tokens * (groups + public), tokens)
 
 

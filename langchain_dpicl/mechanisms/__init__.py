@@ -18,6 +18,7 @@ word, count or entry.
 | `joint_top_k` | `charge` | `keyword_joint.py` |
 | `noisy_next_token` | `charge` | `next_token.py` |
 | `noisy_max_next_token` | `max_charge` | `next_token.py` |
+| `clipped_token` | `charge` | `clipped_token.py` |
 | `noisy_tallies` | `tallies_charge` | `tables.py` |
 | `noisy_histograms` | `histograms_charge` | `tables.py` |
 | `noisy_slots` | `charge`, `gaussian_charge` | `slots.py` |
@@ -34,6 +35,7 @@ Example:
 """
 
 from langchain_dpicl.mechanisms import (
+    clipped_token,
     exact,
     keyword_joint,
     keyword_ptr,
@@ -47,6 +49,7 @@ from langchain_dpicl.mechanisms import (
 )
 
 __all__ = [
+    "clipped_token",
     "exact",
     "keyword_joint",
     "keyword_ptr",

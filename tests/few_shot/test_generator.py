@@ -63,7 +63,7 @@ def test_the_record_says_what_was_promised_and_is_json() -> None:
     assert record["account"]["queries_spent"] == record["charge"] == 1
     terms = record["parameters"]
     assert (terms["labels"], terms["sizes"]) == (list(LABELS), None)
-    assert terms["mechanism"] == {"kind": "gaussian", "stop": ["\n"], "contrast": 0.0}
+    assert terms["decoder"] == {"kind": "gaussian", "stop": ["\n"], "contrast": 0.0}
     assert terms["prompt"].startswith(INSTRUCTION)
     assert terms["complete"] is True
     assert "random" not in record
@@ -338,7 +338,7 @@ def test_a_forecast_is_of_public_numbers() -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"top_k_public": 1}, "top_k_public"),
         ({"budget": "sqlite:///a.db"}, "budget must be a PrivacyBudgetHandler"),
-        ({"mechanism": "laplace"}, "mechanism"),
+        ({"mechanism": "laplace"}, "decoder"),
         ({"unit_key": ""}, "unit_key"),
         ({"model": object()}, "NextTokenModel"),
     ],

@@ -137,6 +137,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
+    ("DPFewShotGenerator", "clipped_token"): lambda: generate("clipped"),
     ("GDPTable", "noisy_tallies"): lambda: measure(noise="laplace"),
     ("GDPTable", "noisy_histograms"): lambda: measure(
         measure=["age", ("job", "ill")], noise="gaussian"
