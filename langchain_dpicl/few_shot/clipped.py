@@ -43,6 +43,9 @@ from langchain_dpicl.mechanisms import clipped_token
 LEAST_CLIP = 0.1
 """Logarithm of the odds, over the temperature, below which nothing is written."""
 
+MOST_FACTOR = 10_000
+"""Odds above it are as good as any."""
+
 USUAL_CLIP = 2.0
 """What texts are well written with, each person's differences up and down."""
 
@@ -120,7 +123,7 @@ class ClippedForecast:
         enough = math.ceil(people * USUAL_CLIP / clip) if clip else math.inf
         moves = (
             f"{people} people of a text who agree can move the odds of two tokens by "
-            f"the factor {math.exp(2 * clip):.3g} ({label!r})."
+            f"{_factor(clip)} ({label!r})."
         )
         if not self.is_possible:
             return (
@@ -129,7 +132,10 @@ class ClippedForecast:
                 f"(per_label) or tokens, or give a larger epsilon. {cost}"
             )
         if people >= 2 * enough:
-            moves += f" {enough} people a text would do: more examples cost the same."
+            moves += (
+                f" {enough} people a text would do: more examples cost the same, and "
+                "a lower temperature costs nothing."
+            )
         return f"{moves} {cost}"
 
     def require_signal(self) -> None:
@@ -139,11 +145,16 @@ class ClippedForecast:
                 raise PlanMismatchError(
                     f"The budget is too small for one example of {label!r}: all "
                     f"{self.people[label]} people of a text can move the odds of two "
-                    f"tokens by the factor {math.exp(2 * clip):.3g} at most. Ask for "
-                    "fewer examples (per_label) or tokens, or give a larger epsilon."
+                    f"tokens by {_factor(clip)} at most. Ask for fewer examples "
+                    "(per_label) or tokens, or give a larger epsilon."
                 )
         if not self.is_possible:
             warnings.warn(str(self), MostlyNoiseWarning, stacklevel=6)
+
+
+def _factor(clip: float) -> str:
+    factor = math.exp(2 * clip)
+    return f"the factor {factor:.3g}" if factor < MOST_FACTOR else "any factor"
 
 
 def forecast_of(

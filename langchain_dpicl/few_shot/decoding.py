@@ -43,11 +43,6 @@ class _Decoding(Public):
     stop: Annotated[tuple[StopText, ...], BeforeValidator(_tuple)] = ("\n",)
     """Texts that end an example, and are not part of it."""
 
-    @property
-    def needs_public(self) -> bool:
-        """Whether a step compares slots with what the model says without records."""
-        return False
-
     def choose(self, noisy: NDArray[np.float64], noise: float) -> int:  # noqa: ARG002
         """Return the largest entry's place; of equal ones the first in public order.
 
@@ -75,29 +70,19 @@ class Clipped(_Decoding):
     temperature: Annotated[float, Field(ge=TEMPERATURES[0], le=TEMPERATURES[1])] = 1.0
     """Below 1, tokens are more often the likeliest, and differences count less far."""
 
-    @property
-    def needs_public(self) -> bool:
-        """Whether a step compares slots with what the model says without records."""
-        return True
-
     def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
         """Return a place, drawn from probabilities without records."""
         return Sampling(temperature=self.temperature, floor=0.0).choose(noisy, noise)
 
 
-class Summed(_Decoding):
+class _Summed(_Decoding):
     """What decodes a noisy sum of the groups' distributions."""
 
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
     """The power of the ratio of a group's distribution to the public one; 0: none."""
 
-    @property
-    def needs_public(self) -> bool:
-        """Whether a step compares slots with what the model says without records."""
-        return self.contrast > 0
 
-
-class Greedy(Summed):
+class Greedy(_Summed):
     """The Gaussian mechanism, and of its noisy vector the largest entry.
 
     Example:
@@ -108,7 +93,7 @@ class Greedy(Summed):
     kind: Literal["gaussian"] = "gaussian"
 
 
-class Sampling(Summed):
+class Sampling(_Summed):
     """The Gaussian mechanism, and a draw from its noisy vector.
 
     Entries that noise alone explains count as zero; what is left is raised to the
@@ -160,7 +145,7 @@ class Sampling(Summed):
         return int(kept[order[place]])
 
 
-class NoisyMax(Summed):
+class NoisyMax(_Summed):
     """Report-noisy-max (permute-and-flip): the winning token alone is released."""
 
     kind: Literal["noisy_max"] = "noisy_max"

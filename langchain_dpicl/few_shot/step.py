@@ -34,7 +34,7 @@ from langchain_dpicl.accounting import Exponential, Pure
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.few_shot.clipped import calls_of
-from langchain_dpicl.few_shot.decoding import Summed, noise_of_mean
+from langchain_dpicl.few_shot.decoding import Clipped, noise_of_mean
 from langchain_dpicl.few_shot.model import (
     Floats,
     LogProbabilities,
@@ -177,7 +177,7 @@ class PublicStep:
         """
         public = [TokenPrompt(prompts.public(d.label), d.tokens) for d in drafts]
         chosen = vocabularies(model, public, terms.top_k_public)
-        wants = terms.decoder.needs_public
+        wants = terms.needs_public
         rows = ask_public(model, public, chosen) if wants or probe else None
         return cls(model, terms, drafts, public, chosen, rows if wants else None)
 
@@ -316,7 +316,7 @@ class PublicStep:
             for row in token_distributions(arrays, vocabulary.size, vocabulary.places)
             if row is not None
         ]
-        if self.rows is None or not isinstance(decoder, Summed):
+        if self.rows is None or isinstance(decoder, Clipped):
             return rows
         public, power = self.rows[place], decoder.contrast
         return [contrasted(row, public, power) for row in rows]

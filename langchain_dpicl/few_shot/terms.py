@@ -147,6 +147,11 @@ class GenerationTerms(Public):
         return isinstance(self.decoder, Clipped)
 
     @property
+    def needs_public(self) -> bool:
+        """Whether a step compares slots with what the model says without records."""
+        return isinstance(self.decoder, Clipped) or self.decoder.contrast > 0
+
+    @property
     def temperature(self) -> float:
         """The clipped decoder's temperature."""
         return self.decoder.temperature if isinstance(self.decoder, Clipped) else 1.0
@@ -286,7 +291,7 @@ class GenerationTerms(Public):
             for label, deviation in noise.items()
         }
         tokens = len(self.labels) * self.max_tokens * per_label
-        public = 3 if self.decoder.needs_public else 2
+        public = 3 if self.needs_public else 2
         return GenerationForecast(noise, leads, tokens * (groups + public), tokens)
 
 

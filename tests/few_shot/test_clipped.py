@@ -27,7 +27,7 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot import Clipped, Greedy, MostlyNoiseWarning, step
+from langchain_dpicl.few_shot import Clipped, MostlyNoiseWarning, step
 from langchain_dpicl.mechanisms import clipped_token
 from langchain_dpicl.mechanisms.random import seeded
 
@@ -350,4 +350,3 @@ def test_a_budget_of_hardly_any_change_is_told_before_it_is_spent() -> None:
 def test_a_contrast_is_not_for_it() -> None:
     with pytest.raises(InvalidParameterError, match="no field"):
         Clipped(contrast=1.0)  # type: ignore[call-arg]
-    assert Greedy(contrast=1.0).needs_public
