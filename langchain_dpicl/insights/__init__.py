@@ -24,6 +24,7 @@ print(found.topics)  # Each with its name, count and error.
 | `table.py` | the table's cells, thresholds and margins; `Forecast` |
 | `run.py` | `insights`: charge, read, release |
 | `result.py` | `Insights`: what was released |
+| `page.py`, `insights.html` | the page |
 
 The release and its proof: `mechanisms/slots.py`.
 """

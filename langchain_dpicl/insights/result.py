@@ -191,6 +191,19 @@ class Insights(Frozen):
         """Return what was released as sentences, for any RAG chain; it is free."""
         return ReleasedCorpus(self._documents(), self._record)
 
+    def html(self, previous: Insights | None = None) -> str:
+        """Return the page of this release: one file that needs no other.
+
+        Args:
+            previous: The last period's release, to which changes are shown.
+
+        Raises:
+            InvalidParameterError: If Jinja2 is not installed.
+        """
+        from langchain_dpicl.insights.page import render
+
+        return render(self, previous)
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to a JSON file that `load` verifies.
 

@@ -17,10 +17,10 @@ _SMALL = 1e-3  # Below, three decimals tell nothing.
 _LARGE = 1e6
 
 
-def rendered(template: str, **values: Any) -> str:
-    """Return a page of a template beside this file, which extends `page.html`.
+def rendered(template: str, *, package: str = "", **values: Any) -> str:
+    """Return a page of a template beside this file, or in a package.
 
-    All values are escaped; one that is missing is an error.
+    It extends `page.html`. All values are escaped; one that is missing is an error.
 
     Raises:
         InvalidParameterError: If Jinja2 is not installed.
@@ -32,13 +32,17 @@ def rendered(template: str, **values: Any) -> str:
             'A page needs Jinja2: pip install ".[report]", or jinja2.'
         ) from None
 
-    folder = resources.files(__package__)
+    def text(name: str) -> str:
+        places = [resources.files(folder) / name for folder in folders if folder]
+        return next(place for place in places if place.is_file()).read_text("utf-8")
+
+    folders = (package, __package__)
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        loader=FunctionLoader(text),
     )
     environment.filters["shown"] = shown
     return environment.get_template(template).render(**values)

@@ -1,7 +1,7 @@
 """300 invented people's conversations with a health insurer's assistant, and readings.
 
-`demo/chats.jsonl` of the package, one person a line: `user`, `chats`, the `topics` that the
-writer meant, a `private` detail that only this person has, and how another reading
+`demo/chats.jsonl` of the package, one person a line: `user`, `chats`, the `topics` that
+the writer meant, a `private` detail that only this person has, and how another reading
 answered: `yes`, the listed topics that it found, and `keywords` of its own.
 """
 
