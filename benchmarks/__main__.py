@@ -29,6 +29,7 @@ NEEDS = {
     "utility_tables": "data",
     "utility_few_shot": "data",
     "utility_facts": None,
+    "insights": None,
 }
 NAMES = (*SPEED, *NEEDS)
 
