@@ -46,6 +46,7 @@ from langchain_dpicl import (
     accounting,
     create_dp_tool,
     few_shot,
+    insights,
     offline,
     tabular,
     threads,
