@@ -203,6 +203,61 @@ plan = command(
     option("--price-in", "Price of a million tokens that are sent.", type=float),
     option("--price-out", "Price of a million that come back.", type=float),
 )
+insights = command(
+    "insights",
+    "insights",
+    """What people talk about with an assistant, and nobody in particular.
+
+    CONVERSATIONS are JSON objects, one a line: with messages, chats or a text, runs of
+    LangSmith, or spans of OpenInference. Topics are read from --topics, or drafted. A
+    forecast says which come out. Then there is one charge, and a call for each
+    person.""",
+    click.Argument(["conversations"], metavar="CONVERSATIONS.jsonl"),
+    option("--unit-key", "The field that says whose it is.", required=True),
+    option("--about", "What the assistant is for, in a sentence."),
+    option(
+        "--topics",
+        "The list of topics. If there is no such file, a draft is saved there.",
+        metavar="FILE",
+        default="topics.json",
+    ),
+    option("--plan", "Draft and forecast; read and charge nothing.", is_flag=True),
+    option("--yes", "Don't ask before the charge.", is_flag=True),
+    option("--epsilon", "In all.", default=3.0),
+    option("--delta", "In all.", default=1e-6),
+    option(
+        "--model",
+        "A chat model, such as openai:gpt-4o-mini.",
+        default="offline",
+        metavar="PROVIDER:NAME",
+    ),
+    option("--out", "Save it, .html or .json; repeatable.", multiple=True),
+    option(
+        "--by",
+        "Split by an attribute's public values; repeatable.",
+        multiple=True,
+        metavar="NAME=A,B,C",
+    ),
+    option("--max-topics", "Topics of a person, at most.", default=2),
+    option("--people-at-most", "More people than there are, publicly.", type=int),
+    option("--order-key", "The field that orders a person's conversations."),
+    option("--previous", "The last release, for changes.", metavar="FILE.json"),
+    option("--next-topics", "Save the list with released words.", metavar="FILE"),
+    option("--file", "Keep what was read; 'private' is in its name.", metavar="FILE"),
+    option("--resume", "Go on, or take the release there is.", is_flag=True),
+    option("--tokens-per-person", "Tokens of a person, on average.", type=int),
+    option("--price-in", "Price of a million tokens that are sent.", default=0.0),
+    option("--price-out", "Price of a million that come back.", default=0.0),
+    option("--account", "The account's name.", default="insights"),
+    option(
+        "--ledger",
+        "Where charges are kept.",
+        metavar="URL",
+        default="sqlite:///insights.db",
+        envvar="DPICL_LEDGER",
+        show_envvar=True,
+    ),
+)
 ledger = click.Group(
     "ledger",
     no_args_is_help=False,
@@ -330,6 +385,6 @@ dpicl = click.Group(
     no_args_is_help=False,
     context_settings={"show_default": True},
     help="Differentially private answers over sensitive records, for LangChain.",
-    commands=[demo, plan, ledger, audit, report, verify, erase, mcp],
+    commands=[demo, plan, insights, ledger, audit, report, verify, erase, mcp],
 )
 click.version_option(__version__, message="%(version)s")(dpicl)

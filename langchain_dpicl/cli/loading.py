@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial, reduce
 from importlib import import_module
@@ -34,31 +35,35 @@ def read_corpus(path: str, *, unit_key: str) -> list[Document]:
     shown.
     """
     documents: list[Document] = []
-    with Path(path).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            record = _object(line, number)
-            text = record.pop("text", None)
-            if not isinstance(text, str) or not text.strip():
-                raise InvalidParameterError(
-                    f"Line {number} has no text in the field 'text'."
-                )
-            if not is_encodable(text):
-                raise InvalidParameterError(
-                    f"Line {number} has half a character in the field 'text', "
-                    "which no model can be sent."
-                )
-            if unit_key not in record:
-                raise UnitError(
-                    f"Line {number} has no field {unit_key!r}: name the field that "
-                    "says whose record it is with --unit-key, and drop records "
-                    "without one."
-                )
-            documents.append(Document(text, metadata=record))
+    for number, record in read_lines(path):
+        text = record.pop("text", None)
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidParameterError(
+                f"Line {number} has no text in the field 'text'."
+            )
+        if not is_encodable(text):
+            raise InvalidParameterError(
+                f"Line {number} has half a character in the field 'text', "
+                "which no model can be sent."
+            )
+        if unit_key not in record:
+            raise UnitError(
+                f"Line {number} has no field {unit_key!r}: name the field that "
+                "says whose record it is with --unit-key, and drop records "
+                "without one."
+            )
+        documents.append(Document(text, metadata=record))
     if not documents:
         raise UnitError("There is no record in the file.")
     return documents
+
+
+def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSON Lines file, with the numbers of their lines."""
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, _object(line, number)
 
 
 def _object(line: bytes, number: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
-from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.units import unit_id_of
 
 _ROLES = {"user": "user", "human": "user", "HumanMessageChunk": "user"}
@@ -92,6 +92,8 @@ def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
             if document is not record:
                 own.setdefault(unit_id, []).append((document.page_content, len(made)))
             made.append(document)
+    if not made:
+        raise UnitError("There are no conversations. Pass those of one person or more.")
     repeated = {
         place
         for texts in own.values()

@@ -1,0 +1,149 @@
+"""`dpicl insights`: from a log of conversations to a page of what people talk about."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from langchain_dpicl.cli.loading import load_model, read_lines
+from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.insights import Insights, Topics, draft_topics, forecast
+from langchain_dpicl.insights import insights as release
+from langchain_dpicl.insights.conversations import documents_of
+from langchain_dpicl.operate import pages
+
+OFFLINE = (
+    "The model is the offline stand-in, which compares words: what it counts shows how "
+    "this works, and says little of your people. Name a real one with --model."
+)
+
+
+def insights(  # noqa: PLR0913 - the command's options, one by one
+    *,
+    conversations: str,
+    about: str | None,
+    topics: str,
+    model: str,
+    out: tuple[str, ...],
+    by: tuple[str, ...],
+    previous: str | None,
+    next_topics: str | None,
+    plan: bool,
+    yes: bool,
+    as_json: bool,
+    tokens_per_person: int | None,
+    price_in: float,
+    price_out: float,
+    **terms: Any,
+) -> int:
+    """Draft or load topics, forecast, charge, read, save and print."""
+    for path in out:
+        pages.ending(path)
+    before = None if previous is None else Insights.load(previous)
+    records = [] if plan else [record for _, record in read_lines(conversations)]
+    if not plan:  # A record of nobody is an error before a draft costs something.
+        documents_of(records, terms["unit_key"])
+    chat, say = load_model(model), _silent if as_json else click.echo
+    if model == "offline":
+        say(f"{OFFLINE}\n")
+    listed = _topics(topics, about, chat, say)
+    terms["by"] = _split(by)
+    public = ("epsilon", "delta", "by", "max_topics", "people_at_most")
+    foreseen = forecast(
+        listed,
+        tokens_per_person=tokens_per_person,
+        price_in=price_in,
+        price_out=price_out,
+        **{name: terms[name] for name in public},
+    )
+    say(f"\n{foreseen}\n")
+    if plan:
+        told = {"topics": listed.tree, "forecast": asdict(foreseen)}
+        click.echo(json.dumps(told, indent=2) if as_json else "Nothing was charged.")
+        return 0
+    if not (yes or as_json) and sys.stdin.isatty():
+        cost = f"epsilon {terms['epsilon']:g} to account {terms['account']!r}"
+        if not click.confirm(f"Charge {cost}, and read everybody?"):
+            click.echo(f"Nothing was charged. The topics are in {topics}: edit them.")
+            return 0
+    found = release(records, chat, topics=listed, **terms)
+    for path in out:
+        if pages.ending(path) == ".html":
+            pages.put(found.html(before), path)
+        else:
+            found.save(path, overwrite=True)
+    if next_topics is not None:
+        words = [word.name for word in found.words]
+        listed.with_words(words, chat).save(next_topics, overwrite=True)
+    click.echo(json.dumps(_figures(found), indent=2) if as_json else _summary(found))
+    say("".join(f"Wrote {path}.\n" for path in (*out, next_topics) if path))
+    return 0
+
+
+def _silent(_text: str) -> None:
+    """Print nothing."""
+
+
+def _topics(
+    path: str, about: str | None, model: Any, say: Callable[[str], None]
+) -> Topics:
+    """Return the topics of a file; if there is none, draft and save them there."""
+    if Path(path).exists():
+        listed = Topics.load(path)
+        say(f"{len(listed.names)} topics, from {path}:\n")
+    elif about is None:
+        raise InvalidParameterError(
+            f"There are no topics in {path!r}: name a file of topics with --topics, or "
+            "say what the assistant is for with --about, and topics are drafted."
+        )
+    else:
+        listed = draft_topics(model, about=about)
+        listed.save(path)
+        say(f"{len(listed.names)} topics were drafted, and saved in {path}:\n")
+    say(str(listed))
+    return listed
+
+
+def _split(by: tuple[str, ...]) -> dict[str, list[str]] | None:
+    """Return attributes and their values, of texts such as "plan=basic,plus"."""
+    found = {}
+    for text in by:
+        name, _, values = text.partition("=")
+        found[name.strip()] = [value.strip() for value in values.split(",")]
+    return found or None
+
+
+def _figures(found: Insights) -> dict[str, Any]:
+    """Return what was released, for programs."""
+    lists = ("topics", "groups", "words", "empty")
+    return {
+        **{name: [asdict(one) for one in getattr(found, name)] for name in lists},
+        "too_few": list(found.too_few),
+        **{name: asdict(getattr(found, name)) for name in ("people", "other")},
+        "not_read": asdict(found.not_read),
+        "by": {
+            name: {value: asdict(told) for value, told in values.items()}
+            for name, values in found.by.items()
+        },
+        "epsilon": found.record["epsilon"],
+        "delta": found.record["delta"],
+    }
+
+
+def _summary(found: Insights) -> str:
+    """Return what was released, for a terminal."""
+    bins = [
+        ("all people", found.people),
+        ("another topic", found.other),
+        *((f'another one: "{word.name}"', word) for word in found.words),
+    ]
+    rows = [(one.name, f"{one.count} ± {one.error}") for one in found.topics]
+    rows += [("", ""), *((name, f"{one.count} ± {one.error}") for name, one in bins)]
+    few = ", ".join(found.too_few) or "none"
+    return f"{pages.table(('topic', 'people'), rows)}\n\nToo few to tell: {few}."
