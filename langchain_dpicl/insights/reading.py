@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from langchain_core.prompt_values import PromptValue
@@ -22,8 +23,6 @@ from langchain_dpicl.parsers.reading import (
     DENYING,
     MOST_WORDS,
     NONE,
-    UNREADABLE,
-    declines,
     forms_of,
     named_in,
     read_choice,
@@ -52,10 +51,13 @@ LONGEST = 80
 """Characters of a topic of a person's own."""
 
 _OTHER = re.compile(
-    r"(?:^|[\n,;\[{(])[\s\"'*_`\d.)\-+\u2022]*\bothers?\b[\"'*_`\s]*(?:[:=]|\s-+\s)\s*"
-    r"([^\n,;\]}]*)",
+    r"(?:^|[\n,;\[{(]|\.\s)[\s\"'*_`\d.)\-+\u2022]{0,12}\bothers?(?: topics?)?\b"
+    r"[\"'*_`\s]{0,6}(?:[:=]|\s-{1,3}\s)\s{0,6}([^\n,;\]}]*)",
     re.IGNORECASE,
 )
+_REMARK = re.compile(r"(?<=\w)[*_\"'\s]{0,6}(?:[:;(\u2014]|\s-{1,3}\s)")
+_DENIAL = re.compile(rf"\b(?:{'|'.join(sorted(DENYING))})\b|n't\b")
+_LONGEST_LINE, _MOST_LINES = 500, 200
 _SHORTEST_WORD = 3
 
 
@@ -111,16 +113,17 @@ class TopicReader:
         text = spelled(reply)
         named, is_read = dict[str, None](), False
         other = None
-        for phrase in _OTHER.findall(text):
+        for phrase in _OTHER.findall(text)[:_MOST_LINES]:
             own = phrase.strip(" \t\"'*_`.")
             chosen = read_choice(own, self._names)
             if isinstance(chosen, int):
                 named[self._names[chosen]] = None
-            elif chosen is NONE:
+            elif chosen is NONE or own.casefold() == "null":
                 is_read = True
             elif other is None and words_of(own):
                 other = own[:LONGEST]
-        for line in _OTHER.sub("\n", text).split("\n"):
+        lines = filter(str.strip, _OTHER.sub("\n", text).split("\n"))
+        for line in islice(lines, _MOST_LINES):
             found = self._line(line)
             is_read = is_read or found is not None
             named.update(dict.fromkeys(found or ()))
@@ -173,14 +176,15 @@ class TopicReader:
         if isinstance(chosen, int):
             return [self._names[chosen]]
         words = words_of(line)
-        if chosen is NONE or (chosen is UNREADABLE and declines(line)):
-            return []
-        if not 0 < len(words) <= MOST_WORDS + 10 * self._most:
-            return None
         places, others = named_in(words, forms_of(self._names))
-        if not places or DENYING.intersection(others):
-            return None
-        return [self._names[place] for place in places]
+        is_short = len(others) <= MOST_WORDS and len(words) <= _LONGEST_LINE
+        if places and is_short and not _DENIAL.search(" ".join(others)):
+            return [self._names[place] for place in places]
+        if chosen is not NONE:
+            chosen = read_choice(_REMARK.split(line, maxsplit=1)[0], self._names)
+        if isinstance(chosen, int):
+            return [self._names[chosen]]
+        return [] if chosen is NONE else None
 
     @cached_property
     def _places(self) -> dict[str, int]:
