@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
@@ -28,7 +28,7 @@ from langchain_dpicl.budget import (
     require_account,
 )
 from langchain_dpicl.common import file_format, parameters
-from langchain_dpicl.common.hidden import hidden_repr, hiding
+from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import (
@@ -65,6 +65,8 @@ from langchain_dpicl.tabular.text.units import Part, units_of
 from langchain_dpicl.threads import on_question_thread
 
 MECHANISM = "insights"
+
+_Person: TypeAlias = tuple[tuple[Part, ...], int]
 
 MAX_TOPICS = 2
 """How many topics a person has at most, unless told otherwise."""
@@ -360,21 +362,10 @@ def _are_worthwhile(gate: Gate, people: int | None) -> bool:
 # ---- the private half ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, repr=False)
-class _Person:
-    """A person's conversations as texts for calls, and the own column. Private."""
-
-    parts: tuple[Part, ...]
-    column: int
-
-    def __repr__(self) -> str:
-        return hidden_repr(self)
-
-
 def _people(
     conversations: Iterable[Any], layout: Layout, unit_key: str, order_key: str | None
 ) -> list[_Person]:
-    """Return all people, in the order of their ids."""
+    """Return all people, each as texts for calls and a column. Private."""
     documents = documents_of(conversations, unit_key)
     own: dict[str, list[Document]] = {}
     for position, document in enumerate(documents):
@@ -387,7 +378,7 @@ def _people(
         max_characters=MAX_CHARACTERS,
     )
     return [
-        _Person(parts, layout.column(_values(own[unit_id], layout)))
+        (parts, layout.column(_values(own[unit_id], layout)))
         for unit_id, parts in zip(sorted(own), units, strict=True)
     ]
 
@@ -408,16 +399,16 @@ def _drawn(
     laws: Laws,
 ) -> dict[str, Any]:
     """Have everybody's conversations read; return the noisy table and the words."""
-    asking.ask([one.parts for one in people], threading.Event())
+    asking.ask([parts for parts, _ in people], threading.Event())
     rows, words = [], []
-    for one in people:
-        reading = reader.reading(asking.told(one.parts))
+    for parts, _ in people:
+        reading = reader.reading(asking.told(parts))
         rows.append(laws.layout.filled(reading))
         has_other = reading is not None and laws.layout.other in rows[-1]
         words.append(reader.word(reading.other) if reading and has_other else None)
     table, released = slots.noisy_slots(
         np.array(rows, np.int64).reshape(-1, laws.layout.slots),
-        [one.column for one in people],
+        [column for _, column in people],
         words,
         paid.events,
         shape=laws.layout.shape,

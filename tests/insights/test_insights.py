@@ -27,6 +27,7 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.insights import Insights, Topics, ainsights, forecast, insights
 from langchain_dpicl.insights.reading import TopicReader
+from langchain_dpicl.ledger import CorpusTerms
 from langchain_dpicl.mechanisms.random import seeded
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import open_for_tests
@@ -239,6 +240,30 @@ def test_both_noises_are_paid_by_their_own_events() -> None:
     shared = account(accounting="renyi", queries=3)
     last = insights(said(9), model(), budget=shared, people_at_most=10**6, **TERMS)
     assert last.record["events"][-1]["kind"] == "failure"
+
+
+def test_the_next_months_are_paid_under_the_corpus_cap(tmp_path: Path) -> None:
+    cap = CorpusTerms("chats", "user", epsilon=6, delta=3e-6)
+    terms: Any = {"ledger": f"sqlite:///{tmp_path / 'ledger.db'}", "corpus": cap}
+    listed = Topics.of({"money": LISTED[:2], "account": LISTED[2:]})
+    for month in ("may", "june"):
+        budget = account(epsilon=3, account=month, **terms)
+        found = insights(
+            said(90), model(), unit_key="user", topics=listed, budget=budget
+        )
+        # What came out is filed in the tree that the next month chooses from.
+        listed = listed.with_words(["parking"], model("parking: parking (account)"))
+    with pytest.raises(BudgetExhaustedError, match="cap"):
+        account(epsilon=3, account="july", **terms)
+    assert found.listed.names[-1] == listed.names[-1] == "parking"
+
+
+def test_of_twelve_months_the_gaussian_tells_smaller_topics() -> None:
+    listed = [f"topic {n}" for n in range(60)]
+    year = account(epsilon=3, queries=12)
+    found = forecast(listed, budget=year)
+    assert (found.noise, found.least) == ("gaussian", 40)
+    assert forecast(listed, epsilon=3, delta=1e-6).noise == "geometric"
 
 
 def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_words_come_out_by_their_law_and_never_without_a_row() -> None:
     with seeded(4):
         drawn = [
             bool(noisy_slots(*people, paid, shape=(6, 1), other=OTHER)[1])
-            for _ in range(1_500)
+            for _ in range(600)
         ]
     assert keeps_to(drawn, {True: rate, False: 1 - rate})
     half = laplace_steps(1.0)

@@ -15,6 +15,7 @@ from scripted import ScriptedModel
 LISTED = ["refunds", "late fees", "login"]
 OTHERS = ["refunds", "late fees\nlogin", "none", "other: parking", "I see."]
 WORD = "xylophone"
+PEOPLE = 30
 REPLIES: list[Any] = [
     "refunds",
     "login\nlate fees\nrefunds\nother: " + WORD,
@@ -31,7 +32,7 @@ Reply = Callable[[str], Any]
 
 def talk(x: bool, *, own: int = 1) -> list[dict[str, Any]]:
     """Return many people's conversations, and those of one person x more."""
-    found = [{"who": n, "chat": n, "text": f"[{n % 5}] Hello."} for n in range(60)]
+    found = [{"who": n, "chat": n, "text": f"[{n % 5}] Hello."} for n in range(PEOPLE)]
     found += [{"who": "x", "chat": f"x{n}", "text": "x says"} for n in range(own * x)]
     return found
 
@@ -73,7 +74,7 @@ def check_moved(make: Callable[[], Reply], m: int, folder: Path) -> None:
     moved = tables[1] - tables[0]
     assert set(moved.ravel().tolist()) <= {0, 1}
     assert moved.sum() == m
-    assert tables[0].sum() == 60 * m
+    assert tables[0].sum() == PEOPLE * m
 
 
 @pytest.mark.promise("topics-slots")
