@@ -244,8 +244,8 @@ def forecast(  # noqa: PLR0913 - the public terms, one by one
         price_out: Of a million tokens that come back.
 
     Example:
-        >>> print(forecast(["refunds", "fees"], epsilon=3, delta=1e-6).least)
-        4
+        >>> forecast(["refunds", "fees"], epsilon=3, delta=1e-6).least
+        5
     """
     payer = _account(budget, epsilon, delta, ":memory:", MECHANISM, people_at_most)
     laws = _Release.of(payer, topics, max_topics, by, people_at_most).laws
