@@ -60,6 +60,9 @@ include tests/support/servers/servers.mk
 # make test-engines: the recipes for Spark, Ray and Dask, on the engines themselves.
 include tests/support/engines/engines.mk
 
+# make test-models: a small real model and encoder, in an environment of its own.
+include tests/support/models/models.mk
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else "langchain-dpicl needs Python 3.10 or later, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
@@ -81,4 +84,4 @@ $(DOCS): pyproject.toml constraints.txt $(RUN)
 	@touch $@
 
 clean:  ## Remove what was installed and built.
-	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api docs/reviewers/proofs .demo
+	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) $(MODELS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api docs/reviewers/proofs .demo

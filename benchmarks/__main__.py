@@ -30,6 +30,7 @@ NEEDS = {
     "utility_few_shot": "data",
     "utility_facts": None,
     "insights": None,
+    "models": "weights",
 }
 NAMES = (*SPEED, *NEEDS)
 
@@ -51,6 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer and smaller runs")
     parser.add_argument("--data", type=Path, help="folder of data sets")
     parser.add_argument("--answers", type=Path, help="folder of recorded answers")
+    parser.add_argument("--weights", type=Path, help="folder of `make test-models`")
     parser.add_argument("--model", default="offline", help="provider:name, to chat")
     parser.add_argument(
         "--next-token", help="transformers:PATH, or MODEL@URL of a vLLM server"

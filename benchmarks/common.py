@@ -48,6 +48,7 @@ class Options:
     quick: bool = False
     data: Path | None = None
     answers: Path | None = None
+    weights: Path | None = None
     model: str = "offline"
     next_token: str | None = None
 
