@@ -192,15 +192,15 @@ def readings(
 def writing(model: Any, records: list[Example], instruction: str) -> None:
     """Show twelve tokens by each decoder, and what the library's part of them takes."""
     labels = sorted({one["label"] for one in records})[:1]
-    own = [one for one in records if one["label"] in labels]
+    own = [one for one in records if one["label"] in labels][:40]
     rows = []
     for decoder in ("gaussian", "clipped"):
         generator: Any = few_shot.DPFewShotGenerator(
             model,
             instruction,
             {labels[0]: len(own)},
-            n_groups=10,
-            records_per_group=2,
+            n_groups=20,
+            records_per_group=1,
             max_tokens=12,
             decoder=decoder,
             budget=account(4, DELTA, queries=1),
