@@ -25,7 +25,6 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
-from langchain_dpicl.likelihoods import NextTokenLLM
 
 from benchmarks.common import Options, account, lines_of, table
 from langchain_dpicl import (
@@ -36,6 +35,7 @@ from langchain_dpicl import (
     few_shot,
 )
 from langchain_dpicl.demo import clinic
+from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.offline import HashingEmbeddings
 
 DELTA, EPSILON = 1e-6, 3.0
