@@ -220,8 +220,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         if others := [key for key in self.filter_keys if key not in own]:
             self.groups.where(dict.fromkeys(others, "any"))
         self._sealed = _sealed_model(self.model, self.max_concurrency)
-        if self.parser.reads_figures:
-            self._sealed.require_figures()
+        self.parser.check_model(self._sealed)
 
     @override
     def invoke(
@@ -401,7 +400,9 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
                 release = private.again(paid)
             else:
                 release = private.release(paid)
-                calls += private.group_calls
+                # What is released of a text says how many calls it took.
+                made = release.outcome.details.get("calls", private.group_calls)
+                calls += made
         return replace(asked, release=release, calls=calls)
 
     def _word(self, asked: Asked, config: RunnableConfig) -> AIMessage:

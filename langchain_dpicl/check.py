@@ -133,7 +133,8 @@ def checked(
     if "no-options" in findings:
         return report
     try:
-        message, reply = _replied(prepared, model, record)
+        has_options = bool(report.options)
+        message, reply = _replied(prepared, model, record, has_options=has_options)
     except Exception as error:  # noqa: BLE001 - shown, whatever it is
         findings["no-answer"] = _told(error)
         return report
@@ -176,14 +177,18 @@ def _prepared(
 
 
 def _replied(
-    asked: PrivateQuestion, model: Any, record: str | Document | None
+    asked: PrivateQuestion,
+    model: Any,
+    record: str | Document | None,
+    *,
+    has_options: bool,
 ) -> tuple[Any, str]:
     """Return what the model says of one record, as a message and as its answer.
 
-    Where figures are read, the answer is the option that they choose.
+    Where there are options and figures, the answer is the option that these choose.
     """
     prompts = asked.written([_document(record, asked)])
-    if not asked.parser.reads_figures:
+    if not (has_options and asked.parser.reads_figures):
         message = model.invoke(prompts[0])
         return message, answer_of(message)
     (slot,) = asked.answers([prompts])

@@ -130,8 +130,8 @@ class PrivateQuestion:
 
     @property
     def group_calls(self) -> int:
-        """How many calls with records a question makes: the public number."""
-        return self.groups.n_groups * (1 + len(self.parser.calibration_texts))
+        """How many group calls a question makes, at most: a public number."""
+        return self.groups.n_groups * self.parser.calls_per_group
 
     def purchase(self, budget: PrivacyBudgetHandler, key: str | None) -> Purchase:
         """Return what is to be bought: under a key the answer that is stored there."""

@@ -38,13 +38,13 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
-from langchain_core.messages import HumanMessage
 from langchain_core.outputs import Generation
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableBinding
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.progress import Advance, no_progress
+from langchain_dpicl.common.prompts import plain_text
 from langchain_dpicl.common.replies import (
     ABSTAIN,
     FAILED,
@@ -348,6 +348,14 @@ class SealedModel:
                 'of chat models that tell top_logprobs. Or leave read= at "text".'
             )
 
+    def each(self, calls: Sequence[Callable[[], T]]) -> list[T | None]:
+        """Make calls of one slot each, in the sealed region alone.
+
+        None stands in the place of one that raises.
+        """
+        alone = [partial(attempt, call) for call in calls]
+        return sealed_context().run(self.pool.map, alone)
+
     def score(
         self,
         rows: Sequence[Sequence[PromptValue]],
@@ -400,7 +408,7 @@ class SealedModel:
         given = {n: v for n, v in self._bound.items() if takes_all or n in names}
         if (limiter := getattr(model, "rate_limiter", None)) is not None:
             limiter.acquire(blocking=True)
-        told = model.log_likelihoods([_plain(prompt)], list(options), **given)
+        told = model.log_likelihoods([plain_text(prompt)], list(options), **given)
         return read_figures(told, len(options))
 
     def _generate(self, prompt: PromptValue) -> Slot:
@@ -476,13 +484,6 @@ def _computes_here(model: BaseChatModel | BaseLLM) -> bool:
     """
     is_list_model = isinstance(model, BaseLLM) and not isinstance(model, LLM)
     return is_list_model and type(model)._agenerate is BaseLLM._agenerate
-
-
-def _plain(prompt: PromptValue) -> str:
-    """Return a prompt as a plain text: a single human message is its text."""
-    messages = prompt.to_messages()
-    is_single = len(messages) == 1 and isinstance(messages[0], HumanMessage)
-    return str(messages[0].text) if is_single else prompt.to_string()
 
 
 def _slot(candidates: Sequence[Generation]) -> Slot:

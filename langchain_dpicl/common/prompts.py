@@ -7,6 +7,8 @@ In-Context Learning for Large Language Models* (ICLR 2024), Algorithm 3: the wor
 
 from __future__ import annotations
 
+from langchain_core.messages import HumanMessage
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import (
     ChatPromptTemplate,
     PromptTemplate,
@@ -124,3 +126,16 @@ ABSTAIN_TEXT = (
 
 FALLBACK_NOTE = "From general knowledge, not from the records:"
 """What stands before the model's own answer, which no record had a part in."""
+
+
+def plain_text(prompt: PromptValue) -> str:
+    """Return a prompt as a plain text: a single human message is its text.
+
+    Example:
+        >>> from langchain_core.prompt_values import StringPromptValue
+        >>> plain_text(StringPromptValue(text="Why?"))
+        'Why?'
+    """
+    messages = prompt.to_messages()
+    is_single = len(messages) == 1 and isinstance(messages[0], HumanMessage)
+    return str(messages[0].text) if is_single else prompt.to_string()

@@ -87,6 +87,7 @@ _NAMED = {
     "ksa/ptr": "KSAPTROutputParser",
     "ksa/threshold": "KSAThresholdOutputParser",
     "ksa/joint": "KSAJointOutputParser",
+    "prose/": "ProseOutputParser",
     "discover": "discover",
     "insights": "insights",
 }

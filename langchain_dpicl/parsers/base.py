@@ -138,13 +138,25 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
 
     @property
     def reads_figures(self) -> bool:
-        """Whether the model is asked for log-likelihoods, and not for a text."""
+        """Whether the model is asked for figures, and not for a text."""
         return False
+
+    def check_model(self, model: SealedModel) -> None:
+        """Refuse a model that can't be asked as `ask` does; a chain does it when made.
+
+        Raises:
+            InvalidParameterError: If it lacks what is asked of it.
+        """
 
     @property
     def calibration_texts(self) -> tuple[str, ...]:
         """Public texts that each group is asked about besides, one more call each."""
         return ()
+
+    @property
+    def calls_per_group(self) -> int:
+        """How many calls one group takes, at most."""
+        return 1 + len(self.calibration_texts)
 
     def ask_alone(
         self,

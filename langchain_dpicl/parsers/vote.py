@@ -258,6 +258,12 @@ class VoteOutputParser(DPOutputParser):
         return NEUTRAL if self.calibrate == "public" else tuple(self.calibrate)
 
     @override
+    def check_model(self, model: SealedModel) -> None:
+        """Refuse a model without likelihoods, where these are read."""
+        if self.reads_figures:
+            model.require_figures()
+
+    @override
     def ask_alone(
         self, model: SealedModel, prompt: PromptValue, prepared: tuple[str, ...]
     ) -> Labels:
