@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faces import Words
+from questions import ASKED, clinic, stored
 from scripted import ScriptedModel
 from support.few_shot_fakes import generator_of, records_of
 from support.ldp_parts import MIXED, table_of
 from support.parser_parts import ANSWERS, PARSERS
 from support.table_parts import people, people_schema
 
-from langchain_dpicl import PrivacyBudgetHandler, mechanisms, parsers
+from langchain_dpicl import DPChain, PrivacyBudgetHandler, mechanisms, parsers
 from langchain_dpicl.budget import charges
 from langchain_dpicl.insights import insights
+from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.operate.charges import plain
 from langchain_dpicl.operate.proofs import HEADINGS, PROOFS, Proof
 from langchain_dpicl.tabular import GDPTable, discover
@@ -92,6 +95,15 @@ def parse(which: str) -> PrivacyBudgetHandler:
     return budget
 
 
+def write() -> PrivacyBudgetHandler:
+    budget = account()
+    model = NextTokenLLM(model=Words(["END", "a", "cough"], lambda *_: [0.2, 0.3, 0.5]))
+    parser = parsers.ProseOutputParser(max_tokens=3, top_k_public=3)
+    groups = stored(clinic())
+    DPChain(groups=groups, model=model, parser=parser, budget=budget).invoke(ASKED)
+    return budget
+
+
 def generate(mechanism: str) -> PrivacyBudgetHandler:
     budget = account(delta=1e-5)
     generator = generator_of(budget=budget, mechanism=mechanism)
@@ -135,6 +147,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("KSAPTROutputParser", "choose_k"): lambda: parse("ptr-range"),
     ("KSAThresholdOutputParser", "threshold_words"): lambda: parse("threshold"),
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
+    ("ProseOutputParser", "clipped_token"): write,
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("DPFewShotGenerator", "clipped_token"): lambda: generate("clipped"),
