@@ -62,7 +62,7 @@ def test_a_plain_pipeline_gives_the_targets_illness_away() -> None:
     seeds = range(12)
     seen = sum(is_told(seed, TARGET) for seed in seeds) / len(seeds)
     dreamt = sum(is_told(seed, None) for seed in seeds) / len(seeds)
-    assert seen - dreamt >= 0.9  # The attacker's advantage; 1 is all there is.
+    assert seen - dreamt >= 0.6  # The attacker's advantage; 1 is all there is.
 
 
 # ---- ours ----------------------------------------------------------------------------
