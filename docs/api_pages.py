@@ -40,6 +40,7 @@ TOPICS = {
     "few_shot": ("Few-shot examples", ["few_shot"]),
     "released": ("Released data", ["released"]),
     "tabular": ("Private tables", ["tabular"]),
+    "insights": ("Insights", ["insights"]),
     "offline": ("Offline stand-ins", ["offline"]),
     "errors": ("Errors", ["errors"]),
     "accounting": ("Accounting", ["accounting"]),

@@ -36,6 +36,7 @@ from langchain_dpicl.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from langchain_dpicl import few_shot as few_shot
+    from langchain_dpicl import insights as insights
     from langchain_dpicl import tabular as tabular
     from langchain_dpicl.budget import PrivacyBudgetHandler as PrivacyBudgetHandler
     from langchain_dpicl.chain import DPChain as DPChain
@@ -75,6 +76,7 @@ _HOMES = {
     "VoteOutputParser": "parsers",
     "create_dp_tool": "tools",
     "few_shot": "few_shot",
+    "insights": "insights",
     "tabular": "tabular",
 }
 

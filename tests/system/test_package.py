@@ -19,7 +19,7 @@ NAMES = {
     *("SampledGroups", "GroupSource", "DPOutputParser", "VoteOutputParser"),
     *("ESAOutputParser", "KSAPTROutputParser", "KSAThresholdOutputParser"),
     *("KSAJointOutputParser", "create_dp_tool", "ReleasedExamples", "few_shot"),
-    *("tabular", "__version__"),
+    *("insights", "tabular", "__version__"),
     *("BudgetExhaustedError", "DPError", "GroupCallError", "InvalidParameterError"),
     *("LedgerError", "NoBudgetError", "PlanMismatchError", "PublicCallError"),
     *("UnitError", "UnsealableModelError", "UnsoundStoreError"),

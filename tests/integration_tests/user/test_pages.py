@@ -30,6 +30,11 @@ SHOWN = {
     "agent_tool.py": ["calls ask_notes", "can't ask the notes any more", "node:"],
     "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
     "few_shot_generation.py": ["Right with private examples", "Spent: epsilon 4.00"],
+    "insights.py": [
+        "A topic comes out if at least 6 people have it",
+        "claim status",
+        "Spent: epsilon 3.00",
+    ],
     "released_facts.py": [
         "Most frequent side effect of patients on lisinopril",
         "Facts answered 3 questions; the account of questions was charged for 0",
@@ -39,7 +44,7 @@ SHOWN = {
 }
 """What each example shows whatever its noise is."""
 
-MOST_PAGES, MOST_TOGETHER, MOST_OF_A_PAGE = 25, 25_000, 1_200
+MOST_PAGES, MOST_TOGETHER, MOST_OF_A_PAGE = 26, 26_000, 1_200
 LONG = {
     "README.md": 500,
     "output-parsers.md": 1_300,
