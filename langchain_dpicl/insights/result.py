@@ -12,7 +12,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import read_events
-from langchain_dpicl.common import file_format
+from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.insights.table import (
     Count,
@@ -25,6 +25,7 @@ from langchain_dpicl.insights.table import (
     totals,
 )
 from langchain_dpicl.insights.topics import Topics
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.exact import Integers
 from langchain_dpicl.mechanisms.slots import SlotNoise
 from langchain_dpicl.public import Frozen
@@ -62,9 +63,11 @@ class Insights(Frozen):
             topics = Topics(**terms["topics"])
             self._layout = Layout.of(topics, terms["max_topics"], terms["by"])
             noise = SlotNoise.of(read_events(self._record["events"]), self.max_topics)
-            self._people: int | None = terms["people_at_most"]
+            people = terms["people_at_most"]
+            self._people = people and parameters.count(people, "people_at_most")
             self._counts: Integers = np.array(counts, np.int64)
             is_sound = self._counts.shape == self._layout.shape
+            is_sound &= all(type(count) is int for count in self._words.values())
         except (KeyError, TypeError, ValueError, OverflowError):
             is_sound = False
         if not is_sound:
@@ -220,14 +223,25 @@ class Insights(Frozen):
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Insights:
+    def load(
+        cls, path: str | os.PathLike[str], *, ledger: str | Ledger | None = None
+    ) -> Insights:
         """Read what `save` wrote, and verify it.
 
+        Args:
+            path: The file.
+            ledger: The ledger that was charged, or its URL, to compare with; None
+                leaves that out.
+
         Raises:
-            InvalidParameterError: If it is no such file, was changed, or claims less
-                than its events cost.
+            InvalidParameterError: If it is no such file, was changed, claims less than
+                its events cost, or the ledger says otherwise.
+            LedgerError: If the ledger can't be used or trusted.
         """
-        return cls(**file_format.read(path, file_format.INSIGHTS))
+        loaded = cls(**file_format.read(path, file_format.INSIGHTS))
+        if ledger is not None:
+            loaded.documents().verify(ledger)
+        return loaded
 
     def _content(self) -> dict[str, Any]:
         return {

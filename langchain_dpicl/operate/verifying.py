@@ -279,6 +279,9 @@ class _Check:
         if self.beside is not None and "documents" in self.beside:
             texts = stored.compared_documents(record, _documents(self.beside))
             other, unknown = other + texts.other, unknown + texts.not_compared
+        elif self.beside is not None and "counts" in self.beside and stored.drawn:
+            drawn = {name: self.beside.get(name) for name in stored.drawn}
+            other += tuple(n for n, v in stored.drawn.items() if drawn[n] != v)
         elif self.beside is not None:
             unknown += (_BESIDE,)
         self.unknown = unknown

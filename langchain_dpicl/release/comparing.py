@@ -53,11 +53,13 @@ class StoredRecord:
         record: The record as far as the ledger has it.
         statistics: The statistics of a `GDPTable`.
         documents: The documents of `insights`, which have no other wording.
+        drawn: The noisy counts and words of `insights`.
     """
 
     record: Mapping[str, Any] = field(default_factory=dict)
     statistics: NoisyStatistics | None = None
     documents: tuple[Document, ...] = ()
+    drawn: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -209,7 +211,11 @@ def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRec
         from langchain_dpicl.insights.run import stored_insights
 
         made = stored_insights(stored, delta, record["account"])
-        return StoredRecord(_paid(made.record, stored), documents=(*made.documents(),))
+        return StoredRecord(
+            {**_paid(made.record, stored), **random},
+            documents=tuple(made.documents()),
+            drawn=stored.values[0],
+        )
     if known["mechanism"] == terms.MECHANISM:
         statistics, found = release.stored_release(stored, delta)
         return StoredRecord({**_paid(found, stored), **random}, statistics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from langchain_dpicl.insights import Insights, Topics, ainsights, forecast, insi
 from langchain_dpicl.insights.reading import TopicReader
 from langchain_dpicl.ledger import CorpusTerms
 from langchain_dpicl.mechanisms.random import seeded
+from langchain_dpicl.operate import verify
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import open_for_tests
 
@@ -278,7 +280,12 @@ def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
         **terms,
     )
     found.save(tmp_path / "found.json")
-    assert Insights.load(tmp_path / "found.json") == found
+    assert Insights.load(tmp_path / "found.json", ledger=ledger) == found
+    verdict = verify(json.loads((tmp_path / "found.json").read_text()), ledger)
+    assert (verdict.is_confirmed, verdict.not_compared) == (True, ())
+    wrong = json.loads((tmp_path / "found.json").read_text())
+    wrong["counts"][0][0] += 1
+    assert verify(wrong, ledger).wrong == ("counts is not what the ledger stored",)
     text = (tmp_path / "found.json").read_text()
     edited = text.replace('"max_topics": 2', '"max_topics": 3')
     (tmp_path / "edited.json").write_text(edited)
