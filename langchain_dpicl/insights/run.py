@@ -247,7 +247,8 @@ def forecast(  # noqa: PLR0913 - the public terms, one by one
         >>> forecast(["refunds", "fees"], epsilon=3, delta=1e-6).least
         5
     """
-    payer = _account(budget, epsilon, delta, ":memory:", MECHANISM, people_at_most)
+    ledger = ":memory:" if budget is None else None
+    payer = _account(budget, epsilon, delta, ledger, MECHANISM, people_at_most)
     laws = _Release.of(payer, topics, max_topics, by, people_at_most).laws
     reading = None
     if people_at_most is not None and tokens_per_person is not None:
@@ -284,7 +285,7 @@ def _account(
             account=account,
             people_at_most=people_at_most,
         )
-    if budget is not None and (epsilon, delta) != (None, None):
+    if budget is not None and (epsilon, delta, ledger) != (None, None, None):
         raise InvalidParameterError(
             "Give either budget=, or epsilon=, delta= and ledger= for an account of "
             "one release."

@@ -33,8 +33,11 @@ Reply = Callable[[str], Any]
 def talk(x: bool, *, own: int = 1) -> list[dict[str, Any]]:
     """Return many people's conversations, and those of one person x more."""
     found = [{"who": n, "chat": n, "text": f"[{n % 5}] Hello."} for n in range(PEOPLE)]
-    found += [{"who": "x", "chat": f"x{n}", "text": "x says"} for n in range(own * x)]
-    return found
+    plans = ("basic", "plus", "plus", "gold")
+    return found + [
+        {"who": "x", "chat": f"x{n}", "text": "x says", "plan": plans[n % 4]}
+        for n in range(own * x)
+    ]
 
 
 def replies(to_x: Any) -> Reply:
@@ -65,11 +68,12 @@ def cells(found: Any, folder: Path) -> Any:
     return np.array(json.loads(path.read_text("utf-8"))["counts"])
 
 
-def check_moved(make: Callable[[], Reply], m: int, folder: Path) -> None:
+def check_moved(make: Callable[[], Reply], m: int, folder: Path, **terms: Any) -> None:
     """Check that x adds 1 to each of m cells, and changes nothing else."""
     # So large an epsilon leaves no noise to see.
     tables = [
-        cells(released(talk(x), make(), max_topics=m), folder) for x in (False, True)
+        cells(released(talk(x, own=9), make(), max_topics=m, **terms), folder)
+        for x in (False, True)
     ]
     moved = tables[1] - tables[0]
     assert set(moved.ravel().tolist()) <= {0, 1}
@@ -84,6 +88,18 @@ def test_a_person_fills_all_slots_whatever_is_replied(
     to_x: Any, m: int, tmp_path: Path
 ) -> None:
     check_moved(lambda: replies(to_x), m, tmp_path)
+
+
+@pytest.mark.promise("topics-slots")
+def test_a_person_has_one_value_of_an_attribute(tmp_path: Path) -> None:
+    plans = {"plan": ["basic", "plus"]}
+    check_moved(lambda: replies("login\nrefunds"), 2, tmp_path, by=plans)
+
+
+@pytest.mark.promise("topics-slots", twin=True)
+def test_twin_with_a_unit_for_each_conversation(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        check_moved(lambda: replies("login"), 2, tmp_path, unit_key="chat")
 
 
 @pytest.mark.promise("topics-slots", twin=True)
