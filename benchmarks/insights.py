@@ -76,7 +76,7 @@ def filled(layout: Layout) -> list[list[int]]:
     return [layout.filled(reading) for reading in read]
 
 
-def told(epsilon: float, runs: int, m: int = 2) -> dict[str, str]:
+def figures(epsilon: float, runs: int, m: int = 2) -> dict[str, str]:
     """Return what releases tell, and how often their margins hold."""
     rows, listed = filled(Layout.of(names(), m)), names()
     true = Counter(place for row in rows for place in row)
@@ -213,13 +213,13 @@ def run(options: Options) -> None:
     table("The whole path", ("", "time", "memory"), [whole_path(size)])
     runs = 20 if options.quick else 200
     head = ("", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS))
-    releases = [told(epsilon, runs) for epsilon in EPSILONS]
+    releases = [figures(epsilon, runs) for epsilon in EPSILONS]
     expected = [forecast(names(), epsilon=e, delta=DELTA) for e in EPSILONS]
     rows: list[Sequence[str]] = [
         ("people for 95 %", *(str(one.least) for one in expected)),
         *((name, *(one[name] for one in releases)) for name in releases[0]),
-        ("topics, m = 1", *(told(e, runs, 1)["topics"] for e in EPSILONS)),
-        ("topics, m = 3", *(told(e, runs, 3)["topics"] for e in EPSILONS)),
+        ("topics, m = 1", *(figures(e, runs, 1)["topics"] for e in EPSILONS)),
+        ("topics, m = 3", *(figures(e, runs, 3)["topics"] for e in EPSILONS)),
     ]
     for most, single in ((3, False), (3, True), (1, True)):
         kind = f"own {'lemmas' if single else 'phrases'}, {most} a person"

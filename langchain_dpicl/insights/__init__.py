@@ -34,14 +34,14 @@ from __future__ import annotations
 from langchain_dpicl.insights.drafting import draft_topics
 from langchain_dpicl.insights.result import Insights
 from langchain_dpicl.insights.run import ainsights, forecast, insights
-from langchain_dpicl.insights.table import Count, Forecast, Told
+from langchain_dpicl.insights.table import Count, Forecast, Segment
 from langchain_dpicl.insights.topics import Topics
 
 __all__ = [
     "Count",
     "Forecast",
     "Insights",
-    "Told",
+    "Segment",
     "Topics",
     "ainsights",
     "draft_topics",

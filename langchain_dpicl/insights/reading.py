@@ -83,9 +83,9 @@ class TopicReader:
     Example:
         >>> reader = TopicReader(Topics.of(["refunds", "late fees"]), most=2)
         >>> reply = "1. **Late fee** (twice)\n- other: a broken app"
-        >>> reader.told(reply)
+        >>> reader.parse(reply)
         {'topics': ['late fees'], 'other': 'a broken app'}
-        >>> reader.reading([reader.told(reply)]), reader.word("a broken app")
+        >>> reader.reading([reader.parse(reply)]), reader.word("a broken app")
         (Reading(topics=(1,), other='a broken app'), 'break')
     """
 
@@ -104,7 +104,7 @@ class TopicReader:
         )
         return value
 
-    def told(self, reply: str) -> dict[str, Any]:
+    def parse(self, reply: str) -> dict[str, Any]:
         """Return what one reply names: listed topics in its order, and one other.
 
         Names that are not listed are dropped. Nothing is told by a reply that names
@@ -133,7 +133,7 @@ class TopicReader:
         return told if other is None else {**told, "other": other}
 
     def fits(self, told: Mapping[str, Any]) -> bool:
-        """Return whether something is of the form that `told` has."""
+        """Return whether something is of the form that `parse` returns."""
         topics, other = told.get("topics", []), told.get("other", "")
         return (
             told.keys() <= {"topics", "other"}

@@ -19,9 +19,9 @@ from langchain_dpicl.insights.table import (
     Forecast,
     Laws,
     Layout,
-    Told,
+    Segment,
     margin,
-    told,
+    passing,
     totals,
 )
 from langchain_dpicl.insights.topics import Topics
@@ -119,7 +119,7 @@ class Insights(Frozen):
     @cached_property
     def too_few(self) -> tuple[str, ...]:
         """The names of the other topics: too few people to tell."""
-        return self._untold(self.topics)
+        return self._too_few(self.topics)
 
     @cached_property
     def people(self) -> Count:
@@ -164,7 +164,7 @@ class Insights(Frozen):
             group: (int(self._totals[own].sum()), self._laws.cells(rows=len(own)))
             for group, own in rows.items()
         }
-        found = [Count(group, *pair) for group, pair in told(sums).items()]
+        found = [Count(group, *pair) for group, pair in passing(sums).items()]
         return tuple(sorted(found, key=lambda one: -one.count))
 
     @property
@@ -183,7 +183,7 @@ class Insights(Frozen):
         return tuple(Count(word, count, error) for word, count in ranked)
 
     @cached_property
-    def by(self) -> dict[str, dict[str, Told]]:
+    def by(self) -> dict[str, dict[str, Segment]]:
         """By attribute and value, the topics of the people who have that value."""
         return {
             name: self._crossed(axis, values)
@@ -265,7 +265,7 @@ class Insights(Frozen):
 
     def _topics(self, counts: Integers, law: SummedNoise) -> tuple[Count, ...]:
         given = {place: (int(count), law) for place, count in enumerate(counts)}
-        return self._named(told(given))
+        return self._named(passing(given))
 
     def _named(self, found: Mapping[int, tuple[int, int]]) -> tuple[Count, ...]:
         names, groups = self.listed.names, self.listed.groups
@@ -275,15 +275,15 @@ class Insights(Frozen):
             for place, (count, error) in ranked
         )
 
-    def _untold(self, found: tuple[Count, ...]) -> tuple[str, ...]:
+    def _too_few(self, found: tuple[Count, ...]) -> tuple[str, ...]:
         out = {one.name for one in found}
         return tuple(name for name in self.listed.names if name not in out)
 
-    def _crossed(self, axis: int, values: tuple[str, ...]) -> dict[str, Told]:
+    def _crossed(self, axis: int, values: tuple[str, ...]) -> dict[str, Segment]:
         table = totals(self._counts, axis, self._layout.domains)
         columns = self._layout.shape[1] // len(values)
         law = self._laws.cells(columns=columns)
-        found = told(
+        found = passing(
             {
                 (row, place): (int(table[row, place]), law)
                 for row in range(self._layout.other)
@@ -295,7 +295,7 @@ class Insights(Frozen):
             own = {row: pair for (row, at), pair in found.items() if at == place}
             topics = self._named(own)
             people = self._size(value, table[:, place], columns)
-            made[value] = Told(topics, self._untold(topics), people)
+            made[value] = Segment(topics, self._too_few(topics), people)
         return made
 
     # -- sentences ---------------------------------------------------------------------

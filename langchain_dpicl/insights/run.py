@@ -183,7 +183,7 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
     asking = Asking(
         sealed_model,
         reader.prompt,
-        reader.told,
+        reader.parse,
         Readings(reader.fits, file, reading_digest(model, {"prompt": prompt})),
         shown=is_watched() if progress is None else progress,
     )
@@ -403,7 +403,7 @@ def _drawn(
     asking.ask([parts for parts, _ in people], threading.Event())
     rows, words = [], []
     for parts, _ in people:
-        reading = reader.reading(asking.told(parts))
+        reading = reader.reading(asking.readings(parts))
         rows.append(laws.layout.filled(reading))
         has_other = reading is not None and laws.layout.other in rows[-1]
         words.append(reader.word(reading.other) if reading and has_other else None)

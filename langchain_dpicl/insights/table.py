@@ -66,7 +66,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Told:
+class Segment:
     """The topics of the people who have one value of an attribute.
 
     Attributes:
@@ -275,7 +275,7 @@ def least(law: SummedNoise, among: int, rate: float = USUAL) -> int:
     return threshold(law, among) + law.threshold(1 - rate, 1) - 1
 
 
-def told(
+def passing(
     counts: Mapping[Any, tuple[int, SummedNoise]],
 ) -> dict[Any, tuple[int, int]]:
     """Return the counts that may be told, with their margins.

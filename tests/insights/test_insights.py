@@ -124,15 +124,15 @@ def test_topics_that_nobody_listed_are_counted_and_their_words_come_out() -> Non
 
 def test_names_that_are_not_listed_are_dropped() -> None:
     reader = TopicReader(Topics.of(LISTED), 2)
-    told = reader.told("billing\n- Late fee\n- the weather\n- other: late fees")
-    assert told == {"topics": ["late fees"]}
-    assert reader.told("billing\nthe weather") == {}
-    assert reader.told("- other: none") == reader.told("None.") == {"topics": []}
-    assert reader.told('{"topics": ["login"], "other": "a lost card"}') == {
+    parsed = reader.parse("billing\n- Late fee\n- the weather\n- other: late fees")
+    assert parsed == {"topics": ["late fees"]}
+    assert reader.parse("billing\nthe weather") == {}
+    assert reader.parse("- other: none") == reader.parse("None.") == {"topics": []}
+    assert reader.parse('{"topics": ["login"], "other": "a lost card"}') == {
         "topics": ["login"],
         "other": "a lost card",
     }
-    assert reader.told("It is not about refunds.") == {}
+    assert reader.parse("It is not about refunds.") == {}
 
 
 def test_parts_of_a_long_conversation_are_read_alone_and_merged() -> None:

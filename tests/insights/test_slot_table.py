@@ -219,7 +219,7 @@ def test_words_are_on_where_enough_are_declared_and_never_by_the_records() -> No
 def readings(m: int = 2) -> list[Reading | None]:
     """Return what replies of many forms say of the 300 people."""
     reader = TopicReader(Topics.of(names()), m)
-    return [reader.reading([reader.told(reply_of(person))]) for person in people()]
+    return [reader.reading([reader.parse(reply_of(person))]) for person in people()]
 
 
 def record_of(layout: Layout, paid: Any, **terms: Any) -> dict[str, Any]:

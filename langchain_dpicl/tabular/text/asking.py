@@ -136,7 +136,7 @@ class Asking:
                 if self._tag(part) not in self._readings:
                     yield part
 
-    def told(self, unit: Iterable[Part]) -> list[Mapping[str, Any]]:
+    def readings(self, unit: Iterable[Part]) -> list[Mapping[str, Any]]:
         """Return what each part of a unit tells; nothing where its call failed."""
         return [self._readings.told(self._tag(part)) for part in unit]
 

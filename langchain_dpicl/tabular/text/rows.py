@@ -286,7 +286,7 @@ class TextRows(UnitRows, Frozen):
     def _rows(self) -> list[dict[str, Any]]:
         unknowns, nones = self._card.unknowns, self._card.nones
         return [
-            {**unknowns, **merged(self._asking.told(unit), nones)}
+            {**unknowns, **merged(self._asking.readings(unit), nones)}
             for unit in self._units.value
         ]
 
