@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import Line, Options, account, in_turn, seconds, show
 from langchain_dpicl import Relation, VoteOutputParser
 from langchain_dpicl.accounting import Exponential, Gaussian
-from langchain_dpicl.few_shot import DPFewShotGenerator, Greedy
+from langchain_dpicl.few_shot import Clipped, DPFewShotGenerator, Greedy
 from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
 from langchain_dpicl.mechanisms.next_token import noisy_next_token
 from langchain_dpicl.mechanisms.voting import noisy_counts
@@ -149,23 +149,25 @@ def model_of_135m() -> Any:
     return TransformersNextToken(transformers.LlamaForCausalLM(config), tokenizer)
 
 
-def few_shot(tokens: int, groups: int, size: int) -> Line:
+def few_shot(tokens: int, groups: int, size: int, decoder: Any) -> Line:
     """Return what a generation of one example takes beside its model."""
     model = model_of_135m()
     watch = Watch(model)
     generator = DPFewShotGenerator(
         model,
         "Write a news item.",
-        ["sports"],
+        {"sports": size},
         n_groups=groups,
         records_per_group=2,
         max_tokens=tokens,
-        mechanism=Greedy(stop=()),
+        decoder=decoder,
         budget=account(100, 1e-6),
     )
     records = [{"text": f"Town {i} won.", "label": "sports"} for i in range(size)]
     taken = seconds(lambda: generator.generate(records, progress=False))
-    what = f"few-shot, {groups} groups, {tokens} tokens, beside the model"
+    what = (
+        f"few-shot, {decoder.kind}, {groups} slots, {tokens} tokens, beside the model"
+    )
     reach = "<= 5 %"
     return Line(what, taken - watch.seconds, "model of 135M", watch.seconds, reach)
 
@@ -177,5 +179,9 @@ def run(options: Options) -> None:
     show("Noise", *noise(runs), *joint(runs, words))
     show("Calibration", calibration())
     if importlib.util.find_spec("torch"):
-        terms = (2, 3, 12_000) if quick else (5, 20, 120_000)
-        show("Few-shot generation", few_shot(*terms))
+        tokens, groups, size = (2, 3, 12_000) if quick else (5, 20, 120_000)
+        show(
+            "Few-shot generation",
+            few_shot(tokens, groups, size, Greedy(stop=())),
+            few_shot(tokens, groups, groups, Clipped(stop=())),
+        )

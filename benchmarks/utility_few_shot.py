@@ -7,13 +7,19 @@ stand no examples, examples that were written without records, the same vote wit
 noise, and records as examples, which is *not private*. A heart table is
 done likewise with `GDPTable` and `LDPTable`.
 
+A second table counts texts of the right label by decoder, at equal epsilon: of so many
+records a label, judged by a classifier of words that has learned from the other ones.
+
 The next-token model is an argument: `--next-token transformers:PATH`, or `MODEL@URL` of
 a vLLM server. Without it no example is written, and the other rows are printed.
 """
 
 from __future__ import annotations
 
+import math
 import random
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,6 +46,18 @@ from langchain_dpicl import (
 
 DELTA, EPSILONS = 1e-6, (1.0, 3.0, 8.0)
 GROUPS, SHOTS, WRITERS = 10, 4, 80
+RECORDS, PEOPLE = 835, 40
+"""Records that texts are written from, of all labels together, and people of a text."""
+
+DECODERS: dict[str, dict[str, Any]] = {
+    "clipped": {"decoder": few_shot.Clipped()},
+    "clipped, temperature 0.7": {"decoder": few_shot.Clipped(temperature=0.7)},
+    "gaussian": {"decoder": few_shot.Sampling(floor=2.0), "n_groups": WRITERS},
+    "gaussian, contrast 0.5": {
+        "decoder": few_shot.Sampling(floor=2.0, contrast=0.5),
+        "n_groups": WRITERS,
+    },
+}
 TASKS = {
     # What the next-token model is told, tokens of an example, records of a group.
     "trec": ("Given an answer type, write a question of that type.", 15, 1),
@@ -132,7 +150,7 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
             n_groups=WRITERS,
             records_per_group=each,
             max_tokens=tokens,
-            mechanism=few_shot.Sampling(floor=2.0, contrast=contrast),
+            decoder=few_shot.Sampling(floor=2.0, contrast=contrast),
             budget=None if epsilon is None else account(epsilon, DELTA),
         )
         private = None if epsilon is None else train
@@ -163,6 +181,61 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
     title = f"{name}: {count} questions, {len(labels)} labels, {runs} runs"
     cells = [(what, percent(shares)) for what, shares in found.items()]
     table(title, ("labels by", "accuracy, %"), cells)
+
+
+def classifier(records: list[Example]) -> Callable[[str], str]:
+    """Return what tells a text's label by its words: naive Bayes."""
+    sizes = Counter(one["label"] for one in records)
+    seen: dict[str, Counter[str]] = {label: Counter() for label in sizes}
+
+    def words(text: str) -> set[str]:
+        return set(re.findall(r"[a-z]+", text.lower()))
+
+    for one in records:
+        seen[one["label"]].update(words(one["text"]))
+
+    def label_of(text: str) -> str:
+        def score(label: str) -> float:
+            counts = (seen[label][word] + 0.5 for word in words(text))
+            shares = (math.log(count / (sizes[label] + 1)) for count in counts)
+            return math.log(sizes[label]) + sum(shares)
+
+        return max(sizes, key=score)
+
+    return label_of
+
+
+def decoders(name: str, options: Options, epsilon: float = 4.0) -> None:
+    """Show the share of texts with the right label, by decoder."""
+    assert options.data is not None
+    assert options.next_token is not None
+    writer, (told, tokens, _) = next_token(options.next_token), TASKS[name]
+    records = [
+        {"text": x["text"], "label": x["label_text"]}
+        for x in lines_of(options.data / name / "train.jsonl.gz")
+    ]
+    random.shuffle(records)
+    labels = sorted({one["label"] for one in records})
+    each = RECORDS // len(labels)
+    by_label = [[x for x in records if x["label"] == label] for label in labels]
+    private = [x for some in by_label for x in some[:each]]
+    label_of = classifier([x for some in by_label for x in some[each:]])
+    per_label, cells = max(1, each // PEOPLE), []
+    for what, terms in DECODERS.items():
+        for given in (None, private):
+            generator = few_shot.DPFewShotGenerator(
+                *(writer, told, dict.fromkeys(labels, each)),
+                max_tokens=tokens,
+                budget=account(epsilon, DELTA),
+                **terms,
+            )
+            texts = generator.generate(given, per_label, progress=False)
+            right = sum(label_of(one["text"]) == one["label"] for one in texts)
+            which = f"{what}, {'without records' if given is None else 'records'}"
+            share = 100 * right / (per_label * len(labels))
+            cells.append((which, f"{share:.0f}"))
+    title = f"{name}: {per_label * len(labels)} texts of {each} records a label"
+    table(f"{title}, {tokens} tokens, ε = {epsilon:g}", ("by", "right, %"), cells)
 
 
 def heart() -> tabular.TableSchema:
@@ -224,3 +297,5 @@ def run(options: Options) -> None:
     rows(options.data, model, runs)
     for name in ("trec",) if options.quick else TASKS:
         texts(name, options, model, runs, count)
+        if options.next_token:
+            decoders(name, options)

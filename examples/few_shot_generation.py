@@ -15,7 +15,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
+from langchain_dpicl.few_shot import (
+    Clipped,
+    DPFewShotGenerator,
+    NextTokenModel,
+    TokenPrompt,
+)
 from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.released import ReleasedExamples, classification_chain
@@ -111,16 +116,15 @@ def main() -> None:
     generator = DPFewShotGenerator(
         NextWords(" ".join(sum(PROBLEMS.values(), [*ITEMS])).split()),
         INSTRUCTION,
-        labels,
-        n_groups=80,
-        records_per_group=2,
+        dict.fromkeys(labels, 1000),  # public guesses of their sizes
         max_tokens=12,
         top_k_public=None,
+        decoder=Clipped(temperature=0.1),  # a stand-in is never sure
         unit_key="customer",
         budget=budget,
     )
-    print(generator.forecast(dict.fromkeys(labels, 1000), per_label=2))
-    examples = generator.generate(old, per_label=2)
+    print(generator.forecast(per_label=3))
+    examples = generator.generate(old, per_label=3)
     record = examples.record
     print(f"Written at epsilon {record['epsilon']:.2f}, delta {record['delta']:g}:")
     for example in examples:
