@@ -46,13 +46,11 @@ _ASKED = (
 """What the draft is asked for, one call each."""
 
 _DRAFT = ChatPromptTemplate.from_template(
-    "Many people talk with the assistant below. Before anybody reads what they say, a "
-    "list is needed of what they may talk about. You see no conversation.\n\n"
-    "The assistant: {about}\n{known}\n"
-    "List {asked}. Name a topic in two to five words, so that people who talk about it "
-    "can be told from those who don't. No two topics mean the same, and none is a part "
-    "of another one. Reply in this form, and with nothing else:\n\n"
-    "# Group\n- topic\n- topic\n\n# Group\n- topic\n"
+    "Many people talk with this assistant: {about}\n{known}\n"
+    "List the topics that they may bring up: {asked}. Name each in two to five words, "
+    "so that people who talk about it can be told from those who don't. No two topics "
+    "mean the same, and none is a part of another one. Reply in this form, and with "
+    "nothing else:\n\n# Group\n- topic\n- topic\n\n# Group\n- topic\n"
 )
 _KNOWN = "\nListed so far; add to these groups, or make new ones:\n\n{tree}\n"
 _SAME = ChatPromptTemplate.from_template(
@@ -126,7 +124,10 @@ def draft_topics(
             found.setdefault(name, group)
         found = _different(found)
     if len(found) < 2:  # noqa: PLR2004 - a choice is among two at least
-        raise PublicCallError("The model drafted no topics.")
+        raise PublicCallError(
+            "The model drafted no topics. Take a larger one, or list them yourself: "
+            "Topics.of."
+        )
     reply = _asked(model, _SAME, tree="\n".join(found))
     doubles = _repeated(reply, found, given)
     kept = [(name, group) for name, group in found.items() if name not in doubles]
@@ -164,16 +165,19 @@ def _asked(model: Any, prompt: ChatPromptTemplate, **terms: str) -> str:
 
 
 def _read(reply: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the topics of a reply, each with the group that it stands under."""
+    """Yield the topics of a reply, each with the group that it stands under.
+
+    What is neither below a heading nor marked as an item is talk.
+    """
     group: str | None = None
     below: list[str] = []
     lines = [line for line in reply.splitlines() if line.strip()]
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         is_over = _MARK.match(after) is not None and _indent(after) > _indent(line)
         heading = _HEADING.match(_MARK.sub("# ", line) if is_over else line)
-        if heading is None:
+        if heading is None and (group or _MARK.match(line)):
             below.append(line.strip())
-        else:
+        elif heading is not None:
             yield from ((name, group) for name in _names(below))
             group = next(filter(None, heading.groups()), "").strip(" *:")
             below = []
