@@ -322,6 +322,11 @@ class Insights(Frozen):
             yield _fact(text, one, "word")
         text = f"Not listed: what about {_number(self.other)} people talk of."
         yield _fact(text, self.other, "other")
+        yield _fact(f"About {whole} people took part.", self.people, "people")
+        if self.too_few:
+            about = {"of": "", "by": "", "value": "", "status": "too few"}
+            names = ", ".join(self.too_few)
+            yield Document(f"Too few people to tell: {names}.", metadata=about)
 
 
 def _number(one: Count) -> str:

@@ -63,6 +63,7 @@ def test_what_outside_checks_call() -> None:
     assert found.record["account"]["name"] == "x"
     texts = [document.page_content for document in found.documents()]
     assert any(text.startswith("claim status: among the first 2") for text in texts)
+    assert any(found.too_few[0] in text for text in texts if "Too few" in text)
 
 
 def test_one_call_a_person_and_one_for_everybody_before_the_charge() -> None:
