@@ -39,8 +39,8 @@ _SILENT = {"system", "developer", "tool", "function", "remove"}
 _HELD: dict[str, str | None] = {
     **dict.fromkeys(("inputs", "input", "question", "prompts"), "user"),
     **dict.fromkeys(("messages", "conversation", "llm", "input_messages", "kwargs")),
-    **dict.fromkeys(("message", "message_content", "content", "contents", "text")),
-    "value": None,
+    **dict.fromkeys(("message", "message_content", "content", "contents", "parts")),
+    **dict.fromkeys(("text", "value")),
     **dict.fromkeys(("outputs", "generations", "choices"), "assistant"),
     **dict.fromkeys(("output_messages", "output", "answer"), "assistant"),
 }

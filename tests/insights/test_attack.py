@@ -140,10 +140,12 @@ BOUND = (math.exp(EPSILON) - 1 + 2 * DELTA) / (math.exp(EPSILON) + 1)
 
 
 @pytest.mark.parametrize("said", [TARGET, f"{TARGET} {ORDERS[-1]}"])
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("m", "order"),
+    [*((2, order) for order in ORDERS), (1, ORDERS[2]), (3, ORDERS[1])],
+)
 def test_the_target_moves_m_cells_whatever_planted_people_order(
-    order: str, said: str, m: int, monkeypatch: pytest.MonkeyPatch
+    m: int, order: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = Tables(monkeypatch)
     assert tables.moved(order, said, m) == [1] * m
