@@ -18,6 +18,8 @@ from langchain_dpicl.insights import insights as release
 from langchain_dpicl.insights.conversations import documents_of
 from langchain_dpicl.operate import pages
 
+_PUBLIC = ("epsilon", "delta", "by", "max_topics", "people_at_most")
+_COSTS = ("tokens_per_person", "price_in", "price_out")
 OFFLINE = (
     "The model is the offline stand-in, which compares words: what it counts shows how "
     "this works, and says little of your people. Name a real one with --model."
@@ -37,31 +39,21 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
     plan: bool,
     yes: bool,
     as_json: bool,
-    tokens_per_person: int | None,
-    price_in: float,
-    price_out: float,
     **terms: Any,
 ) -> int:
     """Draft or load topics, forecast, charge, read, save and print."""
-    for path in out:
-        pages.ending(path)
+    # What can't be read, or saved, is an error before anything costs something.
+    if ".html" in {pages.ending(path) for path in out}:
+        pages.rendered("page.html")
     before = None if previous is None else Insights.load(previous)
-    records = [] if plan else [record for _, record in read_lines(conversations)]
-    if not plan:  # A record of nobody is an error before a draft costs something.
-        documents_of(records, terms["unit_key"])
+    records = [] if plan else _records(conversations, terms["unit_key"])
     chat, say = load_model(model), _silent if as_json else click.echo
     if model == "offline":
         say(f"{OFFLINE}\n")
     listed = _topics(topics, about, chat, say)
     terms["by"] = _split(by)
-    public = ("epsilon", "delta", "by", "max_topics", "people_at_most")
-    foreseen = forecast(
-        listed,
-        tokens_per_person=tokens_per_person,
-        price_in=price_in,
-        price_out=price_out,
-        **{name: terms[name] for name in public},
-    )
+    costs = {name: terms.pop(name) for name in _COSTS}
+    foreseen = forecast(listed, **{name: terms[name] for name in _PUBLIC}, **costs)
     say(f"\n{foreseen}\n")
     if plan:
         told = {"topics": listed.tree, "forecast": asdict(foreseen)}
@@ -73,17 +65,31 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
             click.echo(f"Nothing was charged. The topics are in {topics}: edit them.")
             return 0
     found = release(records, chat, topics=listed, **terms)
+    say(f"{_summary(found)}\n")
     for path in out:
-        if pages.ending(path) == ".html":
-            pages.put(found.html(before), path)
-        else:
-            found.save(path, overwrite=True)
+        _save(found, path, before)
+        say(f"Wrote {path}.")
     if next_topics is not None:
         words = [word.name for word in found.words]
         listed.with_words(words, chat).save(next_topics, overwrite=True)
-    click.echo(json.dumps(_figures(found), indent=2) if as_json else _summary(found))
-    say("".join(f"Wrote {path}.\n" for path in (*out, next_topics) if path))
+        say(f"Wrote {next_topics}.")
+    if as_json:
+        click.echo(json.dumps(_figures(found), indent=2))
     return 0
+
+
+def _records(path: str, unit_key: str) -> list[dict[str, Any]]:
+    """Return the records of a file, if each says whose it is."""
+    records = [record for _, record in read_lines(path)]
+    documents_of(records, unit_key)
+    return records
+
+
+def _save(found: Insights, path: str, before: Insights | None) -> None:
+    if pages.ending(path) == ".html":
+        pages.put(found.html(before), path)
+    else:
+        found.save(path, overwrite=True)
 
 
 def _silent(_text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,16 @@ def test_at_a_terminal_it_asks_before_the_charge(
     assert "Charge epsilon 3 to account 'insights'" in printed
     assert Path("page.html").exists() == (answer == "y")
     assert ("Nothing was charged" in printed) == (answer == "n")
+
+
+def test_a_page_that_can_not_be_made_is_refused_before_the_charge(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Topics.of(names()).save("topics.json")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert run("--out", "page.html") == 1
+    assert "Jinja2" in capsys.readouterr().err
+    assert not Path("insights.db").exists()
 
 
 def failing(prompt: Any) -> str:
