@@ -22,7 +22,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.insights.topics import MOST_TOPICS, Topics, topic_key
+from langchain_dpicl.insights.topics import MOST_TOPICS, Topics, is_name, topic_key
 from langchain_dpicl.parsers.reading import read_drafts
 
 MOST_DRAFTED = 80
@@ -210,7 +210,7 @@ def _different(found: Mapping[str, str | None]) -> dict[str, str | None]:
     kept, names, groups = dict[str, str | None](), set[str](), dict[str, str]()
     for name, group in found.items():
         key, group_key = topic_key(name), topic_key(group or "")
-        if key and key not in names:
+        if is_name(name) and key not in names:
             kept[name] = groups.setdefault(group_key, group or "") or None
             names.add(key)
     return kept

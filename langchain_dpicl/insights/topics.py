@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from langchain_dpicl.public import Public
 
 MOST_TOPICS = 500
 LONGEST_NAME = 100
+_NO_NAME = re.compile(r"\W*(?:others?\W*(?::|$)|none\W*$|nothing\W*$)", re.IGNORECASE)
 
 
 def topic_key(name: str) -> str:
@@ -27,6 +29,17 @@ def topic_key(name: str) -> str:
         True
     """
     return row(words_of(spelled(name)))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a topic's name: one short line, and no "other".
+
+    Example:
+        >>> is_name("late fees"), is_name("..."), is_name("Other: late fees")
+        (True, False, False)
+    """
+    is_line = len(text) <= LONGEST_NAME and text.isprintable()
+    return is_line and bool(topic_key(text)) and _NO_NAME.match(text) is None
 
 
 class Topics(Public):
@@ -64,10 +77,11 @@ class Topics(Public):
         known: dict[str, str] = {}
         for name in self.names:
             key = topic_key(name)
-            if not key or len(name) > LONGEST_NAME or not name.isprintable():
+            if not is_name(name):
                 raise ValueError(
-                    f"{name[:40]!r} is no name of a topic: it has no word, more than "
-                    f"{LONGEST_NAME} characters, or a line break"
+                    f"{name[:40]!r} can't be a topic: a name has words, in one line of "
+                    f'{LONGEST_NAME} characters at most, and "other" and "none" stand '
+                    "for all that is not listed"
                 )
             if key in known:
                 raise ValueError(
@@ -77,6 +91,8 @@ class Topics(Public):
             known[key] = name
         if len(self.groups) != len(self.names):
             raise ValueError("each topic has a group, or None")
+        if not all(group is None or is_name(group) for group in self.groups):
+            raise ValueError("a group's name must be one like a topic's")
         if len([*groupby(self.groups)]) > len(set(self.groups)):
             raise ValueError("the topics of a group must stand together")
         return self

@@ -139,10 +139,13 @@ def advantage(laws: list[Any]) -> float:
 BOUND = (math.exp(EPSILON) - 1 + 2 * DELTA) / (math.exp(EPSILON) + 1)
 
 
-@pytest.mark.parametrize("said", [TARGET, f"{TARGET} {ORDERS[-1]}"])
+@pytest.mark.parametrize(
+    "said", [TARGET, f"{TARGET} {ORDERS[-1]}"], ids=["plain", "ordered"]
+)
 @pytest.mark.parametrize(
     ("m", "order"),
     [*((2, order) for order in ORDERS), (1, ORDERS[2]), (3, ORDERS[1])],
+    ids=range(6),
 )
 def test_the_target_moves_m_cells_whatever_planted_people_order(
     m: int, order: str, said: str, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,40 @@ def test_topics_come_back_from_their_file(tmp_path: Path) -> None:
     assert Topics.of(["a", "b"]).groups == (None, None)
 
 
+def test_people_can_read_and_write_topics(tmp_path: Path) -> None:
+    assert str(Topics.of(TREE)) == "money\n  refunds\n  late fees\naccount\n  login"
+    assert (
+        str(Topics.of({"": ["app"], "money": ["refunds"]})) == "app\nmoney\n  refunds"
+    )
+    head = {"format": "langchain-dpicl", "version": 1, "kind": "topics"}
+    path = tmp_path / "topics.json"
+    for topics in (["refunds", "login"], {"": ["refunds", "login"]}):
+        path.write_text(json.dumps({**head, "topics": topics}))
+        assert Topics.load(path) == Topics.of(["refunds", "login"])
+    path.write_text(json.dumps({**head, "topics": "refunds"}))
+    with pytest.raises(InvalidParameterError, match="must be Topics"):
+        Topics.load(path)
+
+
+def test_a_group_stands_together_and_has_a_name() -> None:
+    with pytest.raises(InvalidParameterError, match="stand together"):
+        Topics(names=("a", "b", "c"), groups=("x", None, "x"))
+    with pytest.raises(InvalidParameterError, match="group's name"):
+        Topics.of({" ": ["a"]})
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
         ("login", "must be Topics"),
         (7, "must be Topics"),
         ([], "names"),
-        (["login", " "], "no word"),
+        (["login", " "], "can't be a topic"),
+        (["login", "Other:"], "can't be a topic"),
+        (["login", "other: fees"], "can't be a topic"),
+        (["login", "None."], "can't be a topic"),
+        (["login", "two\nlines"], "can't be a topic"),
+        (["login", "word " * 30], "can't be a topic"),
         (["late fees", "Fee, late"], "can't be told apart"),
         ([7], "names"),
         ([f"topic {n}" for n in range(501)], "names"),
