@@ -56,25 +56,25 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
     foreseen = forecast(listed, **{name: terms[name] for name in _PUBLIC}, **costs)
     say(f"\n{foreseen}\n")
     if plan:
-        told = {"topics": listed.tree, "forecast": asdict(foreseen)}
-        click.echo(json.dumps(told, indent=2) if as_json else "Nothing was charged.")
+        figures = {"topics": listed.tree, "forecast": asdict(foreseen)}
+        click.echo(json.dumps(figures, indent=2) if as_json else "Nothing was charged.")
         return 0
     if not (yes or as_json) and sys.stdin.isatty():
         cost = f"epsilon {terms['epsilon']:g} to account {terms['account']!r}"
         if not click.confirm(f"Charge {cost}, and read everybody?"):
             click.echo(f"Nothing was charged. The topics are in {topics}: edit them.")
             return 0
-    found = release(records, chat, topics=listed, **terms)
-    say(f"{_summary(found)}\n")
+    result = release(records, chat, topics=listed, **terms)
+    say(f"{_summary(result)}\n")
     for path in out:
-        _save(found, path, before)
+        _save(result, path, before)
         say(f"Wrote {path}.")
     if next_topics is not None:
-        words = [word.name for word in found.words]
+        words = [word.name for word in result.words]
         listed.with_words(words, chat).save(next_topics, overwrite=True)
         say(f"Wrote {next_topics}.")
     if as_json:
-        click.echo(json.dumps(_figures(found), indent=2))
+        click.echo(json.dumps(_figures(result), indent=2))
     return 0
 
 
@@ -85,11 +85,11 @@ def _records(path: str, unit_key: str) -> list[dict[str, Any]]:
     return records
 
 
-def _save(found: Insights, path: str, before: Insights | None) -> None:
+def _save(result: Insights, path: str, before: Insights | None) -> None:
     if pages.ending(path) == ".html":
-        pages.put(found.html(before), path)
+        pages.put(result.html(before), path)
     else:
-        found.save(path, overwrite=True)
+        result.save(path, overwrite=True)
 
 
 def _silent(_text: str) -> None:
@@ -118,38 +118,41 @@ def _topics(
 
 def _split(by: tuple[str, ...]) -> dict[str, list[str]] | None:
     """Return attributes and their values, of texts such as "plan=basic,plus"."""
-    found = {}
+    split: dict[str, list[str]] = {}
     for text in by:
         name, _, values = text.partition("=")
-        found[name.strip()] = [value.strip() for value in values.split(",")]
-    return found or None
+        split[name.strip()] = [value.strip() for value in values.split(",")]
+    return split or None
 
 
-def _figures(found: Insights) -> dict[str, Any]:
+def _figures(result: Insights) -> dict[str, Any]:
     """Return what was released, for programs."""
     lists = ("topics", "groups", "words", "empty")
     return {
-        **{name: [asdict(one) for one in getattr(found, name)] for name in lists},
-        "too_few": list(found.too_few),
-        **{name: asdict(getattr(found, name)) for name in ("people", "other")},
-        "not_read": asdict(found.not_read),
+        **{name: [asdict(count) for count in getattr(result, name)] for name in lists},
+        "too_few": list(result.too_few),
+        **{name: asdict(getattr(result, name)) for name in ("people", "other")},
+        "not_read": asdict(result.not_read),
         "by": {
-            name: {value: asdict(told) for value, told in values.items()}
-            for name, values in found.by.items()
+            name: {value: asdict(segment) for value, segment in values.items()}
+            for name, values in result.by.items()
         },
-        "epsilon": found.record["epsilon"],
-        "delta": found.record["delta"],
+        "epsilon": result.record["epsilon"],
+        "delta": result.record["delta"],
     }
 
 
-def _summary(found: Insights) -> str:
+def _summary(result: Insights) -> str:
     """Return what was released, for a terminal."""
     bins = [
-        ("all people", found.people),
-        ("another topic", found.other),
-        *((f'another one: "{word.name}"', word) for word in found.words),
+        ("all people", result.people),
+        ("another topic", result.other),
+        *((f'another one: "{word.name}"', word) for word in result.words),
     ]
-    rows = [(one.name, f"{one.count} ± {one.error}") for one in found.topics]
-    rows += [("", ""), *((name, f"{one.count} ± {one.error}") for name, one in bins)]
-    few = ", ".join(found.too_few) or "none"
+    topics = [(count.name, count) for count in result.topics]
+    rows = [
+        (name, "" if count is None else f"{count.count} ± {count.error}")
+        for name, count in (*topics, ("", None), *bins)
+    ]
+    few = ", ".join(result.too_few) or "none"
     return f"{pages.table(('topic', 'people'), rows)}\n\nToo few to tell: {few}."

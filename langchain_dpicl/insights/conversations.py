@@ -84,23 +84,24 @@ def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
             "conversations must be an iterable of documents, mappings, runs, spans, or "
             f"pairs of an id and a conversation, not {type(conversations).__name__}."
         )
-    made: list[Document] = []
-    own: dict[str, list[tuple[str, int]]] = {}
+    documents: list[Document] = []
+    texts_by_unit: dict[str, list[tuple[str, int]]] = {}
     for position, record in enumerate(conversations):
         for document in _documents(record, unit_key):
             unit_id = unit_id_of(document, unit_key, position=position)
             if document is not record:
-                own.setdefault(unit_id, []).append((document.page_content, len(made)))
-            made.append(document)
-    if not made:
+                texts = texts_by_unit.setdefault(unit_id, [])
+                texts.append((document.page_content, len(documents)))
+            documents.append(document)
+    if not documents:
         raise UnitError("There are no conversations. Pass those of one person or more.")
     repeated = {
         place
-        for texts in own.values()
+        for texts in texts_by_unit.values()
         for (text, place), (longer, _) in pairwise(sorted(texts))
         if longer.startswith(text)
     }
-    return [one for place, one in enumerate(made) if place not in repeated]
+    return [item for place, item in enumerate(documents) if place not in repeated]
 
 
 def _documents(record: Any, unit_key: str) -> Iterator[Document]:
@@ -118,27 +119,27 @@ def _documents(record: Any, unit_key: str) -> Iterator[Document]:
         fields = _nested(fields)
         metadata = _metadata(fields, unit_key)
     chats = fields.get("chats")
-    for said in chats if isinstance(chats, list) and chats else [fields]:
+    for talk in chats if isinstance(chats, list) and chats else [fields]:
         text = ""
         with suppress(Exception):  # What can't be read has no text.
-            text = _text(said)
+            text = _text(talk)
         yield Document(text, metadata=dict(metadata))
 
 
 def _metadata(fields: Mapping[str, Any], unit_key: str) -> dict[str, Any]:
     """Return a record's single values, and its unit's id where it has one."""
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for place in reversed(_PLACES):
         values = _at(fields, place)
         if isinstance(values, Mapping):
             unit_id = _at(values, unit_key)
-            found |= {
+            metadata |= {
                 name: value
                 for name, value in values.items()
                 if isinstance(value, str | int | float | date) and name not in _HELD
             }
-            found |= {} if unit_id is None else {unit_key: unit_id}
-    return found
+            metadata |= {} if unit_id is None else {unit_key: unit_id}
+    return metadata
 
 
 def _at(value: Any, path: str) -> Any:
@@ -156,66 +157,66 @@ def _nested(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         return None
     if isinstance(value, list | tuple):
-        return [_nested(one, depth + 1) for one in value]
+        return [_nested(item, depth + 1) for item in value]
     if not isinstance(value, Mapping):
         return value
-    made: dict[str, Any] = {}
-    for name, held in value.items():
+    nested: dict[str, Any] = {}
+    for name, inner in value.items():
         *path, last = str(name).split(".")
-        place = made
+        place = nested
         for part in path:
-            inner = place.setdefault(part, {})
-            place = inner if isinstance(inner, dict) else {}
-        before, after = place.get(last), _nested(held, depth + 1)
+            below = place.setdefault(part, {})
+            place = below if isinstance(below, dict) else {}
+        before, after = place.get(last), _nested(inner, depth + 1)
         if isinstance(before, dict) and isinstance(after, dict):
             before.update(after)
         else:
             place[last] = after
-    return _listed(made)
+    return _listed(nested)
 
 
 def _listed(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    made = {name: _listed(held) for name, held in value.items()}
-    if made and all(name.isdecimal() for name in made):
-        return [made[name] for name in sorted(made, key=int)]
-    return made
+    nested = {name: _listed(inner) for name, inner in value.items()}
+    if nested and all(name.isdecimal() for name in nested):
+        return [nested[name] for name in sorted(nested, key=int)]
+    return nested
 
 
-def _text(said: Any) -> str:
+def _text(talk: Any) -> str:
     """Return a conversation as a text: a line begins with who says it."""
-    if isinstance(said, Mapping):
-        kind = said.get("run_type") or _at(said, _SPAN_KIND)
+    if isinstance(talk, Mapping):
+        kind = talk.get("run_type") or _at(talk, _SPAN_KIND)
         if kind is not None and str(kind).casefold() not in _TALKS:
             return ""
-        if isinstance(said.get("text"), str):
-            return str(said["text"])
-        said = {name: held for name, held in said.items() if name != "type"}
-        said |= said.pop("attributes", None) or {}
-        if "llm" in said:  # It holds the messages; these would repeat them.
-            said = {k: v for k, v in said.items() if k not in ("input", "output")}
-    turns = dict.fromkeys(_turns(said, "user"))
+        if isinstance(talk.get("text"), str):
+            return str(talk["text"])
+        talk = {name: inner for name, inner in talk.items() if name != "type"}
+        talk |= talk.pop("attributes", None) or {}
+        if "llm" in talk:  # It holds the messages; these would repeat them.
+            talk = {k: v for k, v in talk.items() if k not in ("input", "output")}
+    turns = dict.fromkeys(_turns(talk, "user"))
     return "\n".join(f"{role}: {text.strip()}" for role, text in turns if text.strip())
 
 
-def _turns(said: Any, role: str) -> Iterator[tuple[str, str]]:
+def _turns(talk: Any, role: str) -> Iterator[tuple[str, str]]:
     """Yield what is said by whom, in order."""
-    if isinstance(said, BaseMessage):
-        said = {"role": said.type, "content": said.content}
-    if isinstance(said, str):
-        yield role, said
-    elif isinstance(said, list | tuple):
-        for one in said:
-            yield from _turns(one, role)
-    elif isinstance(said, Mapping):
-        kind = said.get("type")
-        speaker = said.get("role", kind)
+    if isinstance(talk, BaseMessage):
+        talk = {"role": talk.type, "content": talk.content}
+    if isinstance(talk, str):
+        yield role, talk
+    elif isinstance(talk, list | tuple):
+        for item in talk:
+            yield from _turns(item, role)
+    elif isinstance(talk, Mapping):
+        kind = talk.get("type")
+        speaker = talk.get("role", kind)
         if speaker in _SILENT or not (kind is None or kind in _ROLES or kind in _TEXTS):
             return
         role = _ROLES.get(speaker, role)
-        if said.get("mime_type") == "application/json":
-            said = {"messages": _nested(json.loads(said["value"]))}
+        if talk.get("mime_type") == "application/json":
+            talk = {"messages": _nested(json.loads(talk["value"]))}
         for name, by in _HELD.items():
-            if name in said:
-                yield from _turns(said[name], by or role)
+            if name in talk:
+                yield from _turns(talk[name], by or role)

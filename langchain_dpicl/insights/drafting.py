@@ -116,43 +116,43 @@ def draft_topics(
         )
     given = {} if topics is None else _grouped(Topics.of(topics))
     parameters.count(most, "most", minimum=max(2, len(given)))
-    found = dict(given)
-    for asked in _ASKED:
-        known = _KNOWN.format(tree=_topics(found, about)) if found else ""
-        reply = _asked(model, _DRAFT, about=about, known=known, asked=asked)
+    drafted = dict(given)
+    for wanted in _ASKED:
+        known = _KNOWN.format(tree=_topics(drafted, about)) if drafted else ""
+        reply = _asked(model, _DRAFT, about=about, known=known, asked=wanted)
         for name, group in _read(reply):
-            found.setdefault(name, group)
-        found = _different(found)
-    if len(found) < 2:  # noqa: PLR2004 - a choice is among two at least
+            drafted.setdefault(name, group)
+        drafted = _different(drafted)
+    if len(drafted) < 2:  # noqa: PLR2004 - a choice is among two at least
         raise PublicCallError(
             "The model drafted no topics. Take a larger one, or list them yourself: "
             "Topics.of."
         )
-    reply = _asked(model, _SAME, tree="\n".join(found))
-    doubles = _repeated(reply, found, given)
-    kept = [(name, group) for name, group in found.items() if name not in doubles]
+    reply = _asked(model, _SAME, tree="\n".join(drafted))
+    doubles = _repeated(reply, drafted, given)
+    kept = [(name, group) for name, group in drafted.items() if name not in doubles]
     return _topics(dict(kept[: min(most, MOST_TOPICS)]), about)
 
 
 def filed(topics: Topics, words: Iterable[str], model: Any) -> Topics:
     """Return topics with those behind released words; see `Topics.with_words`."""
-    found = _grouped(topics)
-    held = {word for name in topics.names for word in topic_key(name).split()}
-    new = {word: word for word in words if topic_key(word) not in held}
+    drafted = _grouped(topics)
+    known_words = {word for name in topics.names for word in topic_key(name).split()}
+    new = {word: word for word in words if topic_key(word) not in known_words}
     if not new:
         return topics
     terms = {"about": topics.about, "tree": str(topics), "words": ", ".join(new)}
     groups = {topic_key(group): group for group in topics.groups if group}
     placed: dict[str, tuple[str, str | None]] = {}
     for line in _asked(model, _FILE, **terms).splitlines():
-        told = _FILED.match(line)
-        word = told and told[1].strip(" \"'*`").casefold()
-        if told and word in new and (named := read_drafts(told[2], 1)):
-            group = groups.get(topic_key(told[3] or ""), told[3])
+        match = _FILED.match(line)
+        word = match and match[1].strip(" \"'*`").casefold()
+        if match and word in new and (named := read_drafts(match[2], 1)):
+            group = groups.get(topic_key(match[3] or ""), match[3])
             placed[word] = (named[0], group)
     for word in new:
-        found.setdefault(*placed.get(word, (word, None)))
-    return _topics(_different(found), topics.about)
+        drafted.setdefault(*placed.get(word, (word, None)))
+    return _topics(_different(drafted), topics.about)
 
 
 def _asked(model: Any, prompt: ChatPromptTemplate, **terms: str) -> str:
@@ -197,18 +197,18 @@ def _grouped(topics: Topics) -> dict[str, str | None]:
     return dict(zip(topics.names, topics.groups, strict=True))
 
 
-def _topics(found: Mapping[str, str | None], about: str) -> Topics:
+def _topics(drafted: Mapping[str, str | None], about: str) -> Topics:
     """Return topics, those of a group together."""
-    groups = list(dict.fromkeys(found.values()))
-    names = sorted(found, key=lambda name: groups.index(found[name]))
-    own = tuple(found[name] for name in names)
-    return Topics(names=tuple(names), groups=own, about=about)
+    groups = list(dict.fromkeys(drafted.values()))
+    names = sorted(drafted, key=lambda name: groups.index(drafted[name]))
+    own_groups = tuple(drafted[name] for name in names)
+    return Topics(names=tuple(names), groups=own_groups, about=about)
 
 
-def _different(found: Mapping[str, str | None]) -> dict[str, str | None]:
+def _different(drafted: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the topics that can be told from those before them, in known groups."""
     kept, names, groups = dict[str, str | None](), set[str](), dict[str, str]()
-    for name, group in found.items():
+    for name, group in drafted.items():
         key, group_key = topic_key(name), topic_key(group or "")
         if is_name(name) and key not in names:
             kept[name] = groups.setdefault(group_key, group or "") or None
@@ -217,10 +217,10 @@ def _different(found: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 def _repeated(
-    reply: str, found: Mapping[str, str | None], given: Mapping[str, str | None]
+    reply: str, drafted: Mapping[str, str | None], given: Mapping[str, str | None]
 ) -> set[str]:
     """Return the topics that a reply says are others' doubles; given ones stay."""
-    names = {topic_key(name): name for name in found}
+    names = {topic_key(name): name for name in drafted}
     better: dict[str, str] = {}
     for pair in filter(None, map(_PAIR.match, reply.splitlines())):
         kept, dropped = (names.get(topic_key(text), "") for text in pair.groups())

@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 _LARGEST_EXPONENT = 700.0
 
 
-def render(found: Insights, previous: Insights | None = None) -> str:
+def render(result: Insights, previous: Insights | None = None) -> str:
     """Return the page of a release.
 
     Args:
-        found: The release.
+        result: The release.
         previous: The last period's, to which changes are shown.
 
     Raises:
         InvalidParameterError: If Jinja2 is not installed.
     """
-    record = found.record
+    record = result.record
     epsilon = record["epsilon"]
     return rendered(
         "insights.html",
         package=__package__,
-        found=found,
+        result=result,
         record=record,
         json=json.dumps(record, indent=2, ensure_ascii=False),
         previous=previous,
-        changes=None if previous is None else changes(found, previous),
+        changes=None if previous is None else changes(result, previous),
         factor=math.exp(min(epsilon, _LARGEST_EXPONENT)),
         sure=100 / (1 + math.exp(-epsilon)),
     )
 
 
-def changes(found: Insights, previous: Insights) -> dict[str, Count] | None:
+def changes(result: Insights, previous: Insights) -> dict[str, Count] | None:
     """Return by how many people topics have changed since the last period.
 
     Of R changes among L topics that both list, each holds at level 1 - 0.05 R / L by
@@ -61,22 +61,22 @@ def changes(found: Insights, previous: Insights) -> dict[str, Count] | None:
     Privacy:
         Post-processing of two releases, each of which was paid for.
     """
-    if found.max_topics != previous.max_topics:
+    if result.max_topics != previous.max_topics:
         return None
-    then = {topic_key(one.name): one.count for one in previous.topics}
+    then = {topic_key(topic.name): topic.count for topic in previous.topics}
     listed = set(map(topic_key, previous.listed.names))
-    among = sum(topic_key(name) in listed for name in found.listed.names)
-    both = [one for one in found.topics if topic_key(one.name) in then]
-    (noise, draws), other = _noise(found), _noise(previous)
+    among = sum(topic_key(name) in listed for name in result.listed.names)
+    both = [topic for topic in result.topics if topic_key(topic.name) in then]
+    (noise, draws), other = _noise(result), _noise(previous)
     error = margin(SummedNoise(noise, draws, (other,)), max(1, len(both)), among or 1)
     return {
-        one.name: Count(one.name, one.count - then[topic_key(one.name)], error)
-        for one in both
+        topic.name: Count(topic.name, topic.count - then[topic_key(topic.name)], error)
+        for topic in both
     }
 
 
-def _noise(found: Insights) -> tuple[WholeNoise, int]:
+def _noise(result: Insights) -> tuple[WholeNoise, int]:
     """Return the noise on a cell of a topic, and how many cells its count sums."""
-    record = found.record
-    noise = SlotNoise.of(read_events(record["events"]), found.max_topics)
+    record = result.record
+    noise = SlotNoise.of(read_events(record["events"]), result.max_topics)
     return noise.cell, math.prod(map(len, record["parameters"]["by"].values()))

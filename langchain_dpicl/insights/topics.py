@@ -179,5 +179,5 @@ class Topics(Public):
         Raises:
             InvalidParameterError: If it can't be read, or holds no topics.
         """
-        found = file_format.read(path, file_format.TOPICS)
-        return cls.of(found["topics"], found.get("about", ""))
+        content = file_format.read(path, file_format.TOPICS)
+        return cls.of(content["topics"], content.get("about", ""))
