@@ -116,7 +116,9 @@ def _documents(record: Any, unit_key: str) -> Iterator[Document]:
     else:
         if not isinstance(record, Mapping):
             fields = {name: getattr(record, name, None) for name in _PARTS_OF_RUNS}
-        fields = _nested(fields)
+        with suppress(Exception):  # Fields with odd names stop nobody.
+            nested = _nested(fields)
+            fields = nested if isinstance(nested, dict) else fields
         metadata = _metadata(fields, unit_key)
     chats = fields.get("chats")
     for talk in chats if isinstance(chats, list) and chats else [fields]:

@@ -150,6 +150,8 @@ for _ in range(5_000):
         {"messages": [None, 7, {"role": 3}]},
         {"text": None},
         {"attributes": "{", "a": 1, "a.b": 2},
+        {"a": {"9" * 5_000: 1}},
+        {".".join("a" * 5_000): 1},
         {"run_type": "tool", "inputs": {"input": "Where is it?"}},
         {"attributes": {"input": {"value": "{", "mime_type": "application/json"}}},
     ],
