@@ -104,8 +104,9 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
 ) -> Insights:
     """Release which of the listed topics people's conversations are about.
 
-    The account is charged once, then the model is asked once for each person, about
-    that person's conversations alone. `forecast` says before what will come out.
+    The account is charged once, then the model is asked about each person, by that
+    person's conversations alone: once, or in parts if they are long. `forecast` says
+    before what will come out.
 
     Args:
         conversations: The private conversations: documents, mappings, runs and spans,
@@ -180,11 +181,12 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
         "is_secure": not current().is_seeded,
     }
     prompt = reader.prompt("").to_string()
+    readings = Readings(reader.fits, file, reading_digest(model, {"prompt": prompt}))
     asking = Asking(
         sealed_model,
         reader.prompt,
         reader.parse,
-        Readings(reader.fits, file, reading_digest(model, {"prompt": prompt})),
+        readings,
         shown=is_watched() if progress is None else progress,
     )
     purchase = Purchase(
@@ -199,6 +201,7 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
 
     def read() -> list[_Person]:
         people = _people(conversations, release.laws.layout, unit_key, order_key)
+        readings.begin()
         # Also with all readings in a file: else a trial would tell of new people.
         sealed_model.probe(reader.prompt(NO_RECORDS))
         return people
@@ -210,6 +213,7 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
     return stored_insights(stored, payer.delta, payer.public_state(stored))
 
 
+@hiding
 async def ainsights(conversations: Iterable[Any], model: Any, **terms: Any) -> Insights:
     """Release insights without blocking the event loop; see `insights`."""
     return await on_question_thread(partial(insights, conversations, model, **terms))

@@ -80,11 +80,20 @@ class Readings:
             if tag in self._told.value:
                 return
             if self._path is not None:
-                lines = [] if self._is_begun else [self._header()]
-                lines.append({"id": tag, "told": dict(told)})
-                _append(self._path, "".join(f"{json.dumps(one)}\n" for one in lines))
-                self._is_begun = True
+                if not self._is_begun:
+                    self.begin()
+                _append(self._path, {"id": tag, "told": dict(told)})
             self._told.value[tag] = dict(told)
+
+    def begin(self) -> None:
+        """Begin the file, or see that it goes on: before anything is paid.
+
+        Raises:
+            InvalidParameterError: If it can't be written.
+        """
+        if self._path is not None:
+            _append(self._path, *(() if self._is_begun else (self._header(),)))
+            self._is_begun = True
 
     def _header(self) -> dict[str, Any]:
         kind = {"format": FORMAT, "version": VERSION, "kind": KIND}
@@ -129,9 +138,10 @@ def _private(path: Any) -> Path:
     return found
 
 
-def _append(path: Path, lines: str) -> None:
+def _append(path: Path, *lines: Mapping[str, Any]) -> None:
     """Add lines to a file that its owner alone may read. No error holds a line."""
-    data, reason = lines.encode("ascii"), ""
+    reason = ""
+    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode("ascii")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -146,8 +156,8 @@ def _append(path: Path, lines: str) -> None:
         reason = error.strerror or type(error).__name__
     if reason:
         raise InvalidParameterError(
-            f"file {str(path)!r} can't be written ({reason}). What was read is kept as "
-            "far as it was written: call read() again."
+            f"file {str(path)!r} can't be written ({reason}). What it holds is kept: "
+            "begin again when it can be written."
         )
 
 
