@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -87,7 +88,7 @@ class Layout:
     Attributes:
         topics: The listed topics: the first rows.
         slots: How many slots m each person fills.
-        by: The values of each attribute, the last one `OTHER_VALUE`.
+        by: The values of each attribute, the last one `OTHER_VALUE`; by their names.
     """
 
     topics: Topics
@@ -176,9 +177,8 @@ class Layout:
         places = {_folded(value): place for place, value in enumerate(values)}
         votes = [0] * len(values)
         for given in stated:
-            place = places.get(_folded(given))
-            if place is not None:
-                votes[place] += 1
+            with suppress(Exception):  # Not listed, or an integer too long for a text.
+                votes[places[_folded(given)]] += 1
         return votes.index(max(votes)) if any(votes) else len(values) - 1
 
     def _empty_from(self, first: int, last: int) -> list[int]:
@@ -203,7 +203,8 @@ def _domains(by: Any) -> dict[str, tuple[str, ...]]:
             raise InvalidParameterError(f"by: a value of {name!r} is listed twice.")
         kept = (value for value in listed if _folded(value) != OTHER_VALUE)
         found[name] = (*kept, OTHER_VALUE)
-    return found
+    # What is stored may have lost its order, and columns are counted by it.
+    return dict(sorted(found.items()))
 
 
 def _folded(value: Any) -> str:

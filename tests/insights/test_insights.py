@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,12 +178,16 @@ def test_mistakes_are_refused(
         insights(talk, model(), **{**ALONE, **TERMS, **terms})
 
 
-def test_mistakes_and_dead_models_cost_nothing() -> None:
+def test_mistakes_and_dead_models_cost_nothing(tmp_path: Path) -> None:
     budget = account()
     with pytest.raises(PublicCallError):
         insights(said(9), model(RuntimeError), budget=budget, **TERMS)
     with pytest.raises(InvalidParameterError, match="either"):
         insights(said(9), model(), budget=budget, epsilon=1, **TERMS)
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "file" / "private.jsonl"
+    with pytest.raises(InvalidParameterError, match="can't be written"):
+        insights(said(9), model(), budget=budget, file=nowhere, **TERMS)
     with pytest.raises(InvalidParameterError, match="one by one"):
         insights(said(9), model(), budget=account(scope="unit"), **TERMS)
     assert budget.spent().queries == 0
@@ -304,6 +309,35 @@ def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     wrong = [Document("refunds: 7 people", metadata=documents[0].metadata)]
     with pytest.raises(InvalidParameterError, match="documents"):
         ReleasedCorpus(wrong, documents.record).verify(ledger)
+
+
+def test_attributes_are_told_apart_in_any_order(tmp_path: Path) -> None:
+    talk = said(60)
+    for number, record in enumerate(talk):
+        record |= {"plan": "basic" if number < 40 else "plus", "age": "old"}
+    by = {"plan": ["basic", "plus"], "age": ["old"]}
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+    found = insights(talk, model(), budget=account(ledger=ledger), by=by, **TERMS)
+    found.save(tmp_path / "found.json")
+    for each in (found, Insights.load(tmp_path / "found.json", ledger=ledger)):
+        counts = {
+            name: {value: segment.people.count for value, segment in values.items()}
+            for name, values in each.by.items()
+        }
+        assert counts["plan"] == pytest.approx(
+            {"basic": 40, "plus": 20, "other": 0}, abs=9
+        )
+        assert counts["age"] == pytest.approx({"old": 60, "other": 0}, abs=9)
+
+
+def test_no_frame_of_an_error_holds_a_conversation() -> None:
+    talk = [*said(3), {"text": "My number is 555-0100."}]
+    with pytest.raises(UnitError) as refused:
+        asyncio.run(ainsights(talk, model(), **ALONE, **TERMS))
+    frames = traceback.walk_tb(refused.value.__traceback__)
+    inner = [frame for frame, _ in frames if frame.f_globals["__name__"] != __name__]
+    assert inner
+    assert not any("555" in repr(frame.f_locals) for frame in inner)
 
 
 def test_an_event_loop_is_not_blocked() -> None:
