@@ -23,8 +23,7 @@ print(found.topics)  # Each with its name, count and error.
 | `reading.py` | one person's conversations: the prompt, and what a reply names |
 | `table.py` | the table's cells, thresholds and margins; `Forecast` |
 | `run.py` | `insights`: charge, read, release |
-| `result.py` | `Insights`: what was released |
-| `page.py`, `insights.html` | the page |
+| `result.py` | `Insights`: what was released; `insights.html`: its page |
 
 The release and its proof: `mechanisms/slots.py`.
 """

@@ -85,21 +85,19 @@ def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
             f"pairs of an id and a conversation, not {type(conversations).__name__}."
         )
     documents: list[Document] = []
-    texts_by_unit: dict[str, list[tuple[str, int]]] = {}
+    own: list[tuple[str, str, int]] = []
     for position, record in enumerate(conversations):
         for document in _documents(record, unit_key):
             unit_id = unit_id_of(document, unit_key, position=position)
             if document is not record:
-                texts = texts_by_unit.setdefault(unit_id, [])
-                texts.append((document.page_content, len(documents)))
+                own.append((unit_id, document.page_content, len(documents)))
             documents.append(document)
     if not documents:
         raise UnitError("There are no conversations. Pass those of one person or more.")
     repeated = {
         place
-        for texts in texts_by_unit.values()
-        for (text, place), (longer, _) in pairwise(sorted(texts))
-        if longer.startswith(text)
+        for (unit_id, text, place), (next_id, longer, _) in pairwise(sorted(own))
+        if unit_id == next_id and longer.startswith(text)
     }
     return [item for place, item in enumerate(documents) if place not in repeated]
 
@@ -134,13 +132,13 @@ def _metadata(fields: Mapping[str, Any], unit_key: str) -> dict[str, Any]:
     for place in reversed(_PLACES):
         values = _at(fields, place)
         if isinstance(values, Mapping):
-            unit_id = _at(values, unit_key)
             metadata |= {
                 name: value
                 for name, value in values.items()
                 if isinstance(value, str | int | float | date) and name not in _HELD
             }
-            metadata |= {} if unit_id is None else {unit_key: unit_id}
+            if (unit_id := _at(values, unit_key)) is not None:
+                metadata[unit_key] = unit_id
     return metadata
 
 
@@ -164,23 +162,14 @@ def _nested(value: Any, depth: int = 0) -> Any:
         return value
     nested: dict[str, Any] = {}
     for name, inner in value.items():
-        *path, last = str(name).split(".")
-        place = nested
-        for part in path:
-            below = place.setdefault(part, {})
-            place = below if isinstance(below, dict) else {}
-        before, after = place.get(last), _nested(inner, depth + 1)
-        if isinstance(before, dict) and isinstance(after, dict):
-            before.update(after)
+        first, *rest = str(name).split(".", 1)
+        held = {rest[0]: inner} if rest else inner
+        before = nested.get(first)
+        if isinstance(before, dict) and isinstance(held, Mapping):
+            before.update(held)
         else:
-            place[last] = after
-    return _listed(nested)
-
-
-def _listed(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    nested = {name: _listed(inner) for name, inner in value.items()}
+            nested[first] = dict(held) if isinstance(held, Mapping) else held
+    nested = {name: _nested(inner, depth + 1) for name, inner in nested.items()}
     if nested and all(name.isdecimal() for name in nested):
         return [nested[name] for name in sorted(nested, key=int)]
     return nested

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -22,9 +25,8 @@ from langchain_dpicl.insights.table import (
     Segment,
     margin,
     passing,
-    totals,
 )
-from langchain_dpicl.insights.topics import Topics
+from langchain_dpicl.insights.topics import Topics, topic_key
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms.exact import Integers
 from langchain_dpicl.mechanisms.slots import SlotNoise
@@ -32,6 +34,8 @@ from langchain_dpicl.public import Frozen
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
+
+_LARGEST_EXPONENT = 700.0
 
 
 class Insights(Frozen):
@@ -111,43 +115,39 @@ class Insights(Frozen):
         """What the terms promised before the charge."""
         return Forecast.of(self._laws, self._people)
 
-    @cached_property
+    @property
     def topics(self) -> tuple[Count, ...]:
         """The topics that came out, the most frequent first, equal ones as listed."""
-        return self._topics(self._totals[: self._layout.other], self._laws.topic)
+        return self._everybody.topics
 
-    @cached_property
+    @property
     def too_few(self) -> tuple[str, ...]:
         """The names of the other topics: too few people to tell."""
-        return self._too_few(self.topics)
+        return self._everybody.too_few
 
-    @cached_property
+    @property
     def people(self) -> Count:
         """How many people took part."""
-        return self._size("people", self._totals, None)
+        return self._everybody.people
 
-    @cached_property
+    @property
     def other(self) -> Count:
         """How many people have a topic that is not listed."""
-        law, row = self._laws.other, self._layout.other
-        return Count("other", max(0, int(self._totals[row])), margin(law))
+        return self._bin("other", self._layout.other, self._laws.other)
 
-    @cached_property
+    @property
     def empty(self) -> tuple[Count, ...]:
         """How many people's first, second, ... slot is empty.
 
         If few people have no second topic, allow one more next time.
         """
-        first = self._layout.other + 1
-        return tuple(
-            self._bin(name, first + place)
-            for place, name in enumerate(self._layout.empty)
-        )
+        law, rows = self._laws.topic(), enumerate(self._layout.empty, 1)
+        return tuple(self._bin(name, self._layout.other + k, law) for k, name in rows)
 
-    @cached_property
+    @property
     def not_read(self) -> Count:
         """How many people's conversations could not be read."""
-        return self._bin("not read", self._layout.not_read)
+        return self._bin("not read", self._layout.not_read, self._laws.topic())
 
     @cached_property
     def groups(self) -> tuple[Count, ...]:
@@ -156,16 +156,19 @@ class Insights(Frozen):
         A group's number is the sum of *all* its topics' noisy counts, told or not: the
         sum of some would be too small. A person with two of them is in it twice.
         """
-        rows: dict[str, list[int]] = {}
-        for row, group in enumerate(self.listed.groups):
+        own = [name for name in self.listed.groups if name is not None]
+        sums = Counter(dict.fromkeys(own, 0))
+        for group, count in zip(self.listed.groups, self._totals, strict=False):
             if group is not None:
-                rows.setdefault(group, []).append(row)
-        sums = {
-            group: (int(self._totals[own].sum()), self._laws.cells(rows=len(own)))
-            for group, own in rows.items()
-        }
-        found = [Count(group, *pair) for group, pair in passing(sums).items()]
-        return tuple(sorted(found, key=lambda one: -one.count))
+                sums[group] += int(count)
+        laws = [self._laws.topic(rows=own.count(group)) for group in sums]
+        errors = passing([*sums.values()], laws)
+        groups = [
+            Count(group, sums[group], errors[place])
+            for place, group in enumerate(sums)
+            if place in errors
+        ]
+        return tuple(sorted(groups, key=lambda one: -one.count))
 
     @property
     def has_words(self) -> bool:
@@ -186,8 +189,40 @@ class Insights(Frozen):
     def by(self) -> dict[str, dict[str, Segment]]:
         """By attribute and value, the topics of the people who have that value."""
         return {
-            name: self._crossed(axis, values)
-            for axis, (name, values) in enumerate(self._layout.by.items())
+            name: {one.people.name: one for one in self._segments(values, name)}
+            for name, values in self._layout.by.items()
+        }
+
+    def changes(self, previous: Insights) -> dict[str, Count] | None:
+        """Return by how many people topics have changed since the last period.
+
+        Of R changes among L topics that both list, each holds at level 1 - 0.05 R / L
+        by the law of both noises together.
+
+        Args:
+            previous: The last period's release.
+
+        Returns:
+            Now - then, of the topics that both tell; None where they can't be compared,
+            as their people had different numbers of topics.
+
+        Privacy:
+            Post-processing of two releases, each of which was paid for.
+        """
+        if self.max_topics != previous.max_topics:
+            return None
+        then = {topic_key(topic.name): topic.count for topic in previous.topics}
+        listed = set(map(topic_key, previous.listed.names))
+        among = sum(topic_key(name) in listed for name in self.listed.names)
+        both = [topic for topic in self.topics if topic_key(topic.name) in then]
+        own, last = self._laws.topic(), previous._laws.topic()
+        law = SummedNoise(own.noise, own.draws, ((last.noise, last.draws),))
+        error = margin(law, max(1, len(both)), among or 1)
+        return {
+            topic.name: Count(
+                topic.name, topic.count - then[topic_key(topic.name)], error
+            )
+            for topic in both
         }
 
     def documents(self) -> ReleasedCorpus:
@@ -203,9 +238,20 @@ class Insights(Frozen):
         Raises:
             InvalidParameterError: If Jinja2 is not installed.
         """
-        from langchain_dpicl.insights.page import render
+        from langchain_dpicl.operate.pages import rendered
 
-        return render(self, previous)
+        epsilon = self._record["epsilon"]
+        return rendered(
+            "insights.html",
+            package=__package__,
+            result=self,
+            record=self._record,
+            json=json.dumps(self._record, indent=2, ensure_ascii=False),
+            previous=previous,
+            changes=None if previous is None else self.changes(previous),
+            factor=math.exp(min(epsilon, _LARGEST_EXPONENT)),
+            sure=100 / (1 + math.exp(-epsilon)),
+        )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to a JSON file that `load` verifies.
@@ -251,78 +297,60 @@ class Insights(Frozen):
         }
 
     @cached_property
-    def _totals(self) -> Integers:
-        return totals(self._counts, None, self._layout.domains)
+    def _totals(self) -> list[int]:
+        totals: list[int] = self._layout.totals(self._counts)[:, 0].tolist()
+        return totals
 
-    def _bin(self, name: str, row: int) -> Count:
-        return Count(name, max(0, int(self._totals[row])), margin(self._laws.topic))
+    @cached_property
+    def _everybody(self) -> Segment:
+        (everybody,) = self._segments(("people",))
+        return everybody
 
-    def _size(self, name: str, rows: Integers, columns: int | None) -> Count:
-        """Return a number of people: the sum of all rows, by slots."""
-        m = self.max_topics
-        count = max(0, (2 * int(rows.sum()) + m) // (2 * m))
-        return Count(name, count, self._laws.people_error(columns))
+    def _bin(self, name: str, row: int, law: SummedNoise) -> Count:
+        return Count(name, max(0, self._totals[row]), margin(law))
 
-    def _topics(self, counts: Integers, law: SummedNoise) -> tuple[Count, ...]:
-        given = {place: (int(count), law) for place, count in enumerate(counts)}
-        return self._named(passing(given))
-
-    def _named(self, found: Mapping[int, tuple[int, int]]) -> tuple[Count, ...]:
-        names, groups = self.listed.names, self.listed.groups
-        ranked = sorted(found.items(), key=lambda pair: (-pair[1][0], pair[0]))
-        return tuple(
-            Count(names[place], count, error, groups[place])
-            for place, (count, error) in ranked
-        )
-
-    def _too_few(self, found: tuple[Count, ...]) -> tuple[str, ...]:
-        out = {one.name for one in found}
-        return tuple(name for name in self.listed.names if name not in out)
-
-    def _crossed(self, axis: int, values: tuple[str, ...]) -> dict[str, Segment]:
-        table = totals(self._counts, axis, self._layout.domains)
-        columns = self._layout.shape[1] // len(values)
-        law = self._laws.cells(columns=columns)
-        found = passing(
-            {
-                (row, place): (int(table[row, place]), law)
-                for row in range(self._layout.other)
-                for place in range(len(values))
-            }
-        )
-        made = {}
-        for place, value in enumerate(values):
-            own = {row: pair for (row, at), pair in found.items() if at == place}
-            topics = self._named(own)
-            people = self._size(value, table[:, place], columns)
-            made[value] = Segment(topics, self._too_few(topics), people)
-        return made
-
-    # -- sentences ---------------------------------------------------------------------
+    def _segments(
+        self, values: tuple[str, ...], attribute: str | None = None
+    ) -> list[Segment]:
+        """Return what came out, by the values of an attribute; of all, where None."""
+        m, n = self.max_topics, len(values)
+        table = self._layout.totals(self._counts, attribute)
+        cells = table[: self._layout.other].ravel().tolist()
+        errors = passing(cells, [self._laws.topic(values=n)] * len(cells))
+        listed = [*zip(self.listed.names, self.listed.groups, strict=True)]
+        segments = []
+        for column, value in enumerate(values):
+            places = [row * n + column for row in range(len(listed))]
+            topics = [
+                Count(name, cells[place], errors[place], group)
+                for place, (name, group) in zip(places, listed, strict=True)
+                if place in errors
+            ]
+            topics.sort(key=lambda one: -one.count)
+            too_few = (listed[place // n][0] for place in places if place not in errors)
+            people = max(0, (2 * int(table[:, column].sum()) + m) // (2 * m))
+            size = Count(value, people, self._laws.people_error(n))
+            segments.append(Segment(tuple(topics), tuple(too_few), size))
+        return segments
 
     def _documents(self) -> Iterator[Document]:
-        whole, m = _number(self.people), self.max_topics
+        m, everybody = self.max_topics, ("", "", self._everybody)
         among = "main topic" if m == 1 else f"among the first {m} topics"
-        for one in self.topics:
-            text = (
-                f"{one.name}: {among} of about {_number(one)} of about {whole} people."
-            )
-            yield _fact(text, one, "topic")
-        for name, values in self.by.items():
-            for value, found in values.items():
-                people = f"{_number(found.people)} people whose {name} is {value}"
-                for one in found.topics:
-                    text = f"{one.name}: {among} of about {_number(one)} of {people}."
-                    yield _fact(text, one, "topic", name, value)
-        for one in self.groups:
-            text = f"{one.name}: about {_number(one)} mentions of its topics."
-            yield _fact(text, one, "group")
-        for one in self.words:
-            text = f"{one.name}: a word in what about {_number(one)} people talk of."
-            yield _fact(text, one, "word")
-        text = f"Not listed: what about {_number(self.other)} people talk of."
-        yield _fact(text, self.other, "other")
-        yield _fact(f"About {whole} people took part.", self.people, "people")
+        crossed = ((by, v, s) for by, made in self.by.items() for v, s in made.items())
+        for by, value, segment in (everybody, *crossed):
+            people = f"about {_number(segment.people)} people"
+            people += f" whose {by} is {value}" if by else ""
+            for one in segment.topics:
+                text = f"{one.name}: {among} of about {_number(one)} of {people}."
+                yield _fact(text, one, "topic", by, value)
+        for counts, status, text in (
+            (self.groups, "group", "{}: about {} mentions of its topics."),
+            (self.words, "word", "{}: a word in what about {} people talk of."),
+            ((self.other,), "other", "Not listed: what about {1} people talk of."),
+            ((self.people,), "people", "About {1} people took part."),
+        ):
+            for one in counts:
+                yield _fact(text.format(one.name, _number(one)), one, status)
         if self.too_few:
             about = {"of": "", "by": "", "value": "", "status": "too few"}
             names = ", ".join(self.too_few)

@@ -12,14 +12,13 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_dpicl.accounting import Charge, compose
+from langchain_dpicl.accounting import Charge, Event
 from langchain_dpicl.budget import (
     Paid,
     PrivacyBudgetHandler,
@@ -34,30 +33,29 @@ from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import (
     InvalidParameterError,
     NoBudgetError,
-    PlanMismatchError,
 )
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.insights.conversations import documents_of
 from langchain_dpicl.insights.reading import NO_RECORDS, TopicReader
 from langchain_dpicl.insights.result import Insights
-from langchain_dpicl.insights.table import Forecast, Laws, Layout, least, noise_name
+from langchain_dpicl.insights.table import Forecast, Laws, Layout, least
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms import slots
-from langchain_dpicl.mechanisms.gate import Gate
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.release.record import (
     NEIGHBORS,
     Status,
+    charged_record,
     damaged,
-    noise_of,
     release_record,
 )
 from langchain_dpicl.sealed import SealedModel, sealed
-from langchain_dpicl.tabular.released_table import drawn_once
+from langchain_dpicl.tabular.released_table import drawn_once, least_charge
 from langchain_dpicl.tabular.text.asking import (
     MAX_CHARACTERS,
     Asking,
     ReadingForecast,
+    model_name,
     reading_digest,
 )
 from langchain_dpicl.tabular.text.store import Readings
@@ -169,18 +167,10 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
         (['refunds'], ('late fees',))
     """
     payer = _account(budget, epsilon, delta, ledger, account, people_at_most)
-    release = _Release.of(payer, topics, max_topics, by, people_at_most)
-    reader = TopicReader(release.laws.layout.topics, release.laws.layout.slots)
+    laws, charge = _priced(payer, topics, max_topics, by, people_at_most)
+    reader = TopicReader(laws.layout.topics, laws.layout.slots)
     sealed_model = SealedModel(model, max_concurrency)
-    base = sealed_model.model
-    terms = {
-        **release.terms,
-        "unit_key": unit_key,
-        "order_key": order_key,
-        "model": f"{type(base).__name__} {getattr(base, 'model_name', '')}".strip(),
-        "is_secure": not current().is_seeded,
-    }
-    prompt = reader.prompt("").to_string()
+    prompt, called = reader.prompt("").to_string(), model_name(model)
     readings = Readings(reader.fits, file, reading_digest(model, {"prompt": prompt}))
     asking = Asking(
         sealed_model,
@@ -189,25 +179,47 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
         readings,
         shown=is_watched() if progress is None else progress,
     )
+    terms = {
+        "topics": laws.layout.topics.model_dump(mode="json"),
+        "max_topics": laws.layout.slots,
+        "by": {name: list(values) for name, values in laws.layout.by.items()},
+        "people_at_most": people_at_most,
+        "noise": laws.kind,
+        "own_words": laws.noise.gate is not None,
+        "order_key": order_key,
+    }
+    record = release_record(
+        kind="table",
+        status=Status.RELEASED.value,
+        mechanism=MECHANISM,
+        parameters=terms,
+        unit=f"all conversations with the same {unit_key!r}",
+        unit_key=unit_key,
+        relation=Relation.ADD_REMOVE.value,
+        neighbors=NEIGHBORS,
+        random=None,
+        model=called,
+    )
+    more = {"unit_key": unit_key, "model": called, "is_secure": not current().is_seeded}
     purchase = Purchase(
         payer,
-        release.charge,
-        f"{MECHANISM} {file_format.digest(terms)}",
+        charge,
+        f"{MECHANISM} {file_format.digest({**terms, **more})}",
         unit_key=unit_key,
-        header={"record": _record(terms)},
+        header={"record": record},
         resumable=True,
         anew=not resume,
     )
 
     def read() -> list[_Person]:
-        people = _people(conversations, release.laws.layout, unit_key, order_key)
+        people = _people(conversations, laws.layout, unit_key, order_key)
         readings.begin()
         # Also with all readings in a file: else a trial would tell of new people.
         sealed_model.probe(reader.prompt(NO_RECORDS))
         return people
 
     def draw(paid: Paid, people: list[_Person]) -> dict[str, Any]:
-        return sealed(partial(_drawn, paid, people, asking, reader, release.laws))
+        return sealed(partial(_drawn, paid, people, asking, reader, laws))
 
     stored = drawn_once(purchase, "release of insights", read, draw)
     return stored_insights(stored, payer.delta, payer.public_state(stored))
@@ -253,18 +265,16 @@ def forecast(  # noqa: PLR0913 - the public terms, one by one
     """
     ledger = ":memory:" if budget is None else None
     payer = _account(budget, epsilon, delta, ledger, MECHANISM, people_at_most)
-    laws = _Release.of(payer, topics, max_topics, by, people_at_most).laws
+    laws, _ = _priced(payer, topics, max_topics, by, people_at_most)
     reading = None
     if people_at_most is not None and tokens_per_person is not None:
-        each = parameters.count(tokens_per_person, "tokens_per_person")
-        names = laws.layout.topics.names
+        longest = sorted(laws.layout.topics.names, key=len)[-max_topics:]
         asked = TopicReader(laws.layout.topics, max_topics).prompt(NO_RECORDS)
-        reply = "\n".join(sorted(names, key=len)[-max_topics:])
         reading = ReadingForecast.of(
             people_at_most,
-            each,
+            parameters.count(tokens_per_person, "tokens_per_person"),
             prompt=asked.to_string(),
-            reply=reply,
+            reply="\n".join(longest),
             price_in=price_in,
             price_out=price_out,
         )
@@ -302,66 +312,36 @@ def _account(
     return require_account(budget, "release of insights")
 
 
-@dataclass(frozen=True)
-class _Release:
-    """What is bought: the table, the laws of its noise, the charge. Public."""
+def _priced(
+    account: PrivacyBudgetHandler,
+    topics: Any,
+    max_topics: int,
+    by: Mapping[str, Sequence[str]] | None,
+    people: int | None,
+) -> tuple[Laws, Charge]:
+    """Return the release whose least topic is smaller, by the account's price. Public.
 
-    laws: Laws
-    charge: Charge
-    terms: dict[str, Any]
+    Words come with it where enough of the declared people can share one.
+    """
+    layout = Layout.of(topics, max_topics, by)
+    most = 0 if people is None else parameters.count(people, "people_at_most")
 
-    @classmethod
-    def of(
-        cls,
-        account: PrivacyBudgetHandler,
-        topics: Any,
-        max_topics: int,
-        by: Mapping[str, Sequence[str]] | None,
-        people: int | None,
-    ) -> _Release:
-        """Return the release whose least topic is smaller, by the account's price."""
-        layout = Layout.of(topics, max_topics, by)
-        if people is not None:
-            parameters.count(people, "people_at_most")
-        made: list[tuple[int, bool, int, Laws, Charge]] = []
-        for charge in _charges(account):
-            with suppress(InvalidParameterError, PlanMismatchError):
-                noise = slots.SlotNoise.of(account.quote(charge), layout.slots)
-                if noise.gate is None or _are_worthwhile(noise.gate, people):
-                    laws = Laws(layout, noise)
-                    needed = least(laws.topic, len(layout.topics.names))
-                    made.append((needed, noise.gate is None, len(made), laws, charge))
-        if not made:  # The account says why.
-            account.quote(_charges(account)[-1])
-            raise InvalidParameterError("The account can't pay for such a release.")
-        *_, laws, charge = min(made, key=lambda one: one[:3])
-        terms = {
-            "topics": layout.topics.model_dump(mode="json"),
-            "max_topics": layout.slots,
-            "by": {name: list(values) for name, values in layout.by.items()},
-            "people_at_most": people,
-            "noise": noise_name(laws.noise),
-            "own_words": laws.noise.gate is not None,
-        }
-        return cls(laws, charge, terms)
+    def needed(events: Sequence[Event]) -> tuple[int, bool] | None:
+        laws = Laws(layout, slots.SlotNoise.of(events, layout.slots))
+        gate = laws.noise.gate
+        if gate is not None and gate.required(WORDS_RATE, 1) > WORDS_SHARE * most:
+            return None
+        return least(laws.topic(), len(layout.topics.names)), gate is None
 
-
-def _charges(account: PrivacyBudgetHandler) -> list[Charge]:
-    """Return what a release may be charged: both noises, with and without words."""
     share = _OF_DELTA * account.delta if account.terms.queries == 1 else None
-    terms: dict[str, Any] = {"name": MECHANISM}
-    return [
-        slots.charge(words=True, delta0=share, **terms),
-        slots.gaussian_charge(words=True, **terms),
-        slots.gaussian_charge(**terms),
-        slots.charge(**terms),
-    ]
-
-
-def _are_worthwhile(gate: Gate, people: int | None) -> bool:
-    """Return whether enough of the declared people can share a word."""
-    needed = gate.required(WORDS_RATE, 1)
-    return people is not None and needed <= WORDS_SHARE * people
+    charges = (
+        slots.charge(name=MECHANISM),
+        slots.gaussian_charge(name=MECHANISM),
+        slots.charge(words=True, delta0=share, name=MECHANISM),
+        slots.gaussian_charge(words=True, name=MECHANISM),
+    )
+    _, charge = least_charge(account, charges, needed)
+    return Laws(layout, slots.SlotNoise.of(account.quote(charge), layout.slots)), charge
 
 
 # ---- the private half ----------------------------------------------------------------
@@ -383,16 +363,8 @@ def _people(
         max_characters=MAX_CHARACTERS,
     )
     return [
-        (parts, layout.column(_values(own[unit_id], layout)))
+        (parts, layout.column(one.metadata for one in own[unit_id]))
         for unit_id, parts in zip(sorted(own), units, strict=True)
-    ]
-
-
-def _values(documents: Sequence[Document], layout: Layout) -> list[int]:
-    """Return a person's value of each attribute, by the own documents alone."""
-    return [
-        layout.value(name, [one.metadata.get(name) for one in documents])
-        for name in layout.by
     ]
 
 
@@ -425,46 +397,16 @@ def _drawn(
 # ---- the public half -----------------------------------------------------------------
 
 
-def _record(terms: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("unit_key", "model", "is_secure")
-    unit_key = terms["unit_key"]
-    return release_record(
-        kind="table",
-        status=Status.RELEASED.value,
-        mechanism=MECHANISM,
-        parameters={name: one for name, one in terms.items() if name not in own},
-        unit=f"all conversations with the same {unit_key!r}",
-        unit_key=unit_key,
-        relation=Relation.ADD_REMOVE.value,
-        neighbors=NEIGHBORS,
-        random=None,
-        model=terms["model"],
-    )
-
-
 def stored_insights(
     stored: Stored, delta: float, account: Mapping[str, Any]
 ) -> Insights:
-    """Return what a charge has released, with its record.
-
-    Args:
-        stored: The charge.
-        delta: The account's, at which epsilon is stated.
-        account: The account's public state after the charge.
+    """Return what a charge of an account has released; epsilon is stated at delta.
 
     Raises:
         LedgerError: If what is stored makes no sense.
     """
     with suppress(IndexError, KeyError, TypeError, InvalidParameterError):
-        record = dict(stored.header["record"])
-        record["parameters"] = {**record["parameters"], **noise_of(stored.events)}
-        record |= {
-            "epsilon": compose(stored.events, delta),
-            "delta": delta,
-            "events": [event.model_dump(mode="json") for event in stored.events],
-            "charge": stored.charge,
-            "account": dict(account),
-        }
+        record = charged_record(stored.header["record"], stored, delta)
         drawn = stored.values[0]
-        return Insights(record, drawn["counts"], drawn["words"])
+        return Insights({**record, "account": account}, drawn["counts"], drawn["words"])
     raise damaged()

@@ -16,6 +16,7 @@ margin of 95 % would hold for fewer than 95 % of those.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -104,8 +105,8 @@ class Layout:
         layout = cls(Topics.of(topics), m, _domains({} if by is None else by))
         if math.prod(layout.shape) > _MOST_CELLS:
             raise InvalidParameterError(
-                f"Topics and attributes make more than {_MOST_CELLS:,} cells, and each "
-                "would hold next to nobody. Cross fewer attributes, or fewer values."
+                f"Topics and attributes make more than {_MOST_CELLS:,} cells. Cross "
+                "fewer attributes, or fewer values."
             )
         return layout
 
@@ -120,14 +121,9 @@ class Layout:
         return self.other + self.slots + 1
 
     @property
-    def domains(self) -> tuple[int, ...]:
-        """How many values each attribute has."""
-        return tuple(map(len, self.by.values()))
-
-    @property
     def shape(self) -> tuple[int, int]:
         """How many rows and columns the table has."""
-        return self.not_read + 1, math.prod(self.domains)
+        return self.not_read + 1, math.prod(map(len, self.by.values()))
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -148,45 +144,41 @@ class Layout:
             >>> layout.filled(Reading(())), layout.filled(None)
             ([4, 5], [6, 5])
         """
-        if reading is None:
-            return [self.not_read, *self._empty_from(2, self.slots)]
-        listed = list(dict.fromkeys(reading.topics))
-        own = reading.other is not None and not (self.slots == 1 and listed)
-        last = self.slots - own
-        listed = listed[:last]
-        return [
-            *listed,
-            *self._empty_from(len(listed) + 1, last),
-            *([self.other] if own else []),
-        ]
+        first, last = [self.not_read], list[int]()
+        if reading is not None:
+            first = list(dict.fromkeys(reading.topics))[: self.slots]
+            if reading.other is not None and not (self.slots == 1 and first):
+                first, last = first[: self.slots - 1], [self.other]
+        empty = range(len(first) + 1, self.slots + 1 - len(last))
+        return [*first, *(self.other + slot for slot in empty), *last]
 
-    def column(self, values: Sequence[int]) -> int:
-        """Return the column of people with these values, one of each attribute."""
-        column = 0
-        for value, size in zip(values, self.domains, strict=True):
-            column = column * size + value
+    def column(self, records: Iterable[Mapping[str, Any]]) -> int:
+        """Return the column of a person with this metadata of the own records.
+
+        A person has one value of each attribute: the listed one that most of the own
+        records state, of several the first in the list; "other" where none states one.
+        """
+        column, own = 0, list(records)
+        for name, values in self.by.items():
+            votes = Counter[str]()
+            for record in own:
+                with suppress(Exception):  # An integer may be too long for a text.
+                    votes[_folded(record.get(name))] += 1
+            counts = [votes[_folded(value)] for value in values]
+            place = counts.index(max(counts)) if any(counts) else len(values) - 1
+            column = column * len(values) + place
         return column
 
-    def value(self, attribute: str, stated: Iterable[Any]) -> int:
-        """Return a person's one value of an attribute, by the own records alone.
-
-        It is the listed value that most of them state, of several the first in the
-        list; "other" where none states one.
-        """
-        values = self.by[attribute]
-        places = {_folded(value): place for place, value in enumerate(values)}
-        votes = [0] * len(values)
-        for given in stated:
-            with suppress(Exception):  # Not listed, or an integer too long for a text.
-                votes[places[_folded(given)]] += 1
-        return votes.index(max(votes)) if any(votes) else len(values) - 1
-
-    def _empty_from(self, first: int, last: int) -> list[int]:
-        return [self.other + slot for slot in range(first, last + 1)]
+    def totals(self, table: Integers, attribute: str | None = None) -> Integers:
+        """Return the rows summed over all attributes but one, shape (rows, values)."""
+        whole = table.reshape(len(table), *map(len, self.by.values()))
+        others = (n for n, name in enumerate(self.by, 1) if name != attribute)
+        summed: Integers = whole.sum(axis=tuple(others))
+        return summed.reshape(len(table), -1)
 
 
 def _domains(by: Any) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    domains: dict[str, tuple[str, ...]] = {}
     pairs: Iterable[Any] = by.items() if isinstance(by, Mapping) else [(by, None)]
     for name, values in pairs:
         is_list = isinstance(values, Iterable) and not isinstance(values, str)
@@ -198,13 +190,12 @@ def _domains(by: Any) -> dict[str, tuple[str, ...]]:
                 "by must be a mapping from a metadata key to the public list of its "
                 'values, such as {"plan": ["basic", "plus"]}.'
             )
-        folded = [_folded(value) for value in listed]
-        if len(set(folded)) < len(folded):
+        if len(set(map(_folded, listed))) < len(listed):
             raise InvalidParameterError(f"by: a value of {name!r} is listed twice.")
         kept = (value for value in listed if _folded(value) != OTHER_VALUE)
-        found[name] = (*kept, OTHER_VALUE)
+        domains[name] = (*kept, OTHER_VALUE)
     # What is stored may have lost its order, and columns are counted by it.
-    return dict(sorted(found.items()))
+    return dict(sorted(domains.items()))
 
 
 def _folded(value: Any) -> str:
@@ -226,30 +217,33 @@ class Laws:
     layout: Layout
     noise: SlotNoise
 
-    def cells(self, rows: int = 1, columns: int | None = None) -> SummedNoise:
-        """Return the law of a sum over cells of listed topics or empty slots."""
-        return SummedNoise(self.noise.cell, rows * (columns or self.layout.shape[1]))
-
     @property
-    def topic(self) -> SummedNoise:
-        """The law of a topic's number, over all columns."""
-        return self.cells()
+    def kind(self) -> str:
+        """What the noise is called."""
+        is_gaussian = isinstance(self.noise.cell, RoundedGaussian)
+        return "gaussian" if is_gaussian else "geometric"
+
+    def topic(self, rows: int = 1, values: int = 1) -> SummedNoise:
+        """Return the law of listed topics' numbers, or of empty slots'.
+
+        Args:
+            rows: Over how many of them is summed.
+            values: How many values the attribute has that is not summed over.
+        """
+        return SummedNoise(self.noise.cell, rows * self.layout.shape[1] // values)
 
     @property
     def other(self) -> SummedNoise:
         """The law of the number of people with another topic."""
         return SummedNoise(self.noise.other, self.layout.shape[1])
 
-    def people(self, columns: int | None = None) -> SummedNoise:
-        """Return the law of the sum of all rows: m times the number of people."""
-        across = columns or self.layout.shape[1]
-        draws = (self.layout.shape[0] - 1) * across
-        return SummedNoise(self.noise.cell, draws, ((self.noise.other, across),))
-
-    def people_error(self, columns: int | None = None) -> int:
-        """Return the margin of a number of people, which is a sum over m."""
-        m = self.layout.slots
-        return max(1, (2 * self.people(columns).margin(WRONG) + m) // (2 * m))
+    def people_error(self, values: int = 1) -> int:
+        """Return the margin of a number of people: the sum of all rows, over m."""
+        m, (rows, columns) = self.layout.slots, self.layout.shape
+        across = columns // values
+        others = ((self.noise.other, across),)
+        law = SummedNoise(self.noise.cell, (rows - 1) * across, others)
+        return max(1, (2 * law.margin(WRONG) + m) // (2 * m))
 
 
 @lru_cache(maxsize=256)
@@ -264,8 +258,8 @@ def margin(law: SummedNoise, told: int = 1, among: int = 1) -> int:
     return max(1, law.margin(WRONG * told / among))
 
 
-def least(law: SummedNoise, among: int, rate: float = USUAL) -> int:
-    """Return the least true number that is told at a rate.
+def least(law: SummedNoise, among: int) -> int:
+    """Return the least true number that is told in `USUAL` of releases.
 
     Example:
         >>> from langchain_dpicl.accounting import Pure
@@ -273,27 +267,18 @@ def least(law: SummedNoise, among: int, rate: float = USUAL) -> int:
         >>> least(SummedNoise(noise.cell, 1), among=30)
         7
     """
-    return threshold(law, among) + law.threshold(1 - rate, 1) - 1
+    return threshold(law, among) + law.threshold(1 - USUAL, 1) - 1
 
 
-def passing(
-    counts: Mapping[Any, tuple[int, SummedNoise]],
-) -> dict[Any, tuple[int, int]]:
-    """Return the counts that may be told, with their margins.
-
-    Args:
-        counts: All counts of one kind, and the law of the noise on each.
-    """
+def passing(counts: Sequence[int], laws: Sequence[SummedNoise]) -> dict[int, int]:
+    """Return the margins of the counts that may be told, by their places."""
     among = len(counts)
-    out = {
-        name: (count, law)
-        for name, (count, law) in counts.items()
+    passed = {
+        place: law
+        for place, (count, law) in enumerate(zip(counts, laws, strict=True))
         if count >= threshold(law, among)
     }
-    return {
-        name: (count, margin(law, len(out), among))
-        for name, (count, law) in out.items()
-    }
+    return {place: margin(law, len(passed), among) for place, law in passed.items()}
 
 
 # ---- before the charge ---------------------------------------------------------------
@@ -335,21 +320,17 @@ class Forecast:
         reading: ReadingForecast | None = None,
     ) -> Forecast:
         """Return what follows from the laws of the noise."""
-        layout, among = laws.layout, len(laws.layout.topics.names)
-        gate = laws.noise.gate
-        across = layout.shape[1]
+        among, gate = len(laws.layout.topics.names), laws.noise.gate
         return cls(
-            noise=noise_name(laws.noise),
-            threshold=threshold(laws.topic, among),
-            least=least(laws.topic, among),
-            error=margin(laws.topic, math.ceil(among / _QUARTER), among),
+            noise=laws.kind,
+            threshold=threshold(laws.topic(), among),
+            least=least(laws.topic(), among),
+            error=margin(laws.topic(), math.ceil(among / _QUARTER), among),
             least_other=least(laws.other, 1),
             least_word=None if gate is None else gate.required(USUAL, 1),
             least_by={
-                name: least(
-                    laws.cells(columns=across // len(values)), among * len(values)
-                )
-                for name, values in layout.by.items()
+                name: least(laws.topic(values=len(values)), among * len(values))
+                for name, values in laws.layout.by.items()
             },
             people_error=laws.people_error(),
             people=people,
@@ -357,16 +338,16 @@ class Forecast:
         )
 
     def __str__(self) -> str:
-        share = ""
+        share, calls = "", [] if self.reading is None else [f"{self.reading}."]
         if self.people is not None:
-            part = 100 * self.least / self.people
-            share = f" ({part:.2g} % of {self.people:,})"
+            share = f" ({100 * self.least / self.people:.2g} % of {self.people:,})"
+            calls = calls or [f"{self.people + 1:,} calls of the model, or more."]
+        topic = f"A topic comes out if at least {self.least:,} people have it"
         words = "Words that nobody listed are off: too few people are declared."
         if self.least_word is not None:
             words = f"A word that nobody listed needs {self.least_word:,} people."
-        found = f"A topic comes out if at least {self.least:,} people have it{share}"
-        lines = [
-            f"{found}, ± {self.error:,}.",
+        lines = (
+            f"{topic}{share}, ± {self.error:,}.",
             f'"Other" comes out from {self.least_other:,} people on.',
             words,
             *(
@@ -374,26 +355,6 @@ class Forecast:
                 for name, needed in self.least_by.items()
             ),
             f"The number of people: ± {self.people_error:,}.",
-        ]
-        if self.reading is not None:
-            lines.append(f"{self.reading}.")
-        elif self.people is not None:
-            lines.append(f"{self.people + 1:,} calls of the model, or more.")
+            *calls,
+        )
         return "\n".join(lines)
-
-
-def noise_name(noise: SlotNoise) -> str:
-    """Return what the noise is called."""
-    return "gaussian" if isinstance(noise.cell, RoundedGaussian) else "geometric"
-
-
-def totals(table: Integers, axis: int | None, domains: tuple[int, ...]) -> Integers:
-    """Return a table's rows summed over all attributes, or all but one.
-
-    Returns:
-        Shape (rows,), or (rows, values) of the attribute at `axis`.
-    """
-    whole = table.reshape(len(table), *domains)
-    others = tuple(n + 1 for n in range(len(domains)) if n != axis)
-    summed: Integers = whole.sum(axis=others)
-    return summed

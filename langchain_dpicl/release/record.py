@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event
+from langchain_dpicl.accounting import Event, compose
 from langchain_dpicl.accounting.events import HOLES
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.errors import LedgerError
@@ -300,6 +300,20 @@ def paid_part(budget: PrivacyBudgetHandler, stored: Stored) -> dict[str, Any]:
         "events": [event.model_dump(mode="json") for event in stored.events],
         "charge": stored.charge,
         "account": budget.public_state(stored),
+    }
+
+
+def charged_record(
+    record: Mapping[str, Any], stored: Stored, delta: float
+) -> dict[str, Any]:
+    """Return the record of a release with its noise, and what was charged for it."""
+    return {
+        **record,
+        "parameters": {**record["parameters"], **noise_of(stored.events)},
+        "events": [event.model_dump(mode="json") for event in stored.events],
+        "epsilon": compose(stored.events, delta),
+        "delta": delta,
+        "charge": stored.charge,
     }
 
 

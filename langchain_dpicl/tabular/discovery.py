@@ -21,7 +21,7 @@ from typing import Any, Literal, cast
 
 from langchain_core.prompts import ChatPromptTemplate
 
-from langchain_dpicl.accounting import Charge, Pure, compose
+from langchain_dpicl.accounting import Charge, Pure
 from langchain_dpicl.budget import (
     Paid,
     PrivacyBudgetHandler,
@@ -33,16 +33,15 @@ from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.common.units import Relation
-from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_threshold
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.parsers.reading import phrase_of, read_drafts
 from langchain_dpicl.release.record import (
     NEIGHBORS,
     Status,
+    charged_record,
     damaged,
-    noise_of,
-    paid_part,
     release_record,
 )
 from langchain_dpicl.released.checking import checked_record
@@ -50,14 +49,16 @@ from langchain_dpicl.sealed import SealedModel, sealed
 from langchain_dpicl.tabular.cells import UnreadableError, spelled
 from langchain_dpicl.tabular.columns import CategoricalColumn
 from langchain_dpicl.tabular.people import canonical_ids
-from langchain_dpicl.tabular.released_table import drawn_once, require_rows
+from langchain_dpicl.tabular.released_table import (
+    drawn_once,
+    least_charge,
+    require_rows,
+)
 from langchain_dpicl.tabular.rows import read_chunks
+from langchain_dpicl.tabular.text.asking import MAX_CHARACTERS, model_name
 from langchain_dpicl.tabular.text.units import units_of
 
 MECHANISM = "discover"
-
-MAX_CHARACTERS = 24_000
-"""Most characters of one person's records in one call of a model."""
 
 RELEASED_IN = 0.95
 """How often a value that `Discovery.people` people share comes out, at least."""
@@ -194,7 +195,7 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
         "max_values": most,
         "unit_key": unit_key,
         "noise": "laplace" if isinstance(charge.parts[0], Pure) else "gaussian",
-        "model": None if reader is None else reader.name,
+        "model": None if model is None else model_name(model),
         "is_secure": not current().is_seeded,
     }
     purchase = Purchase(
@@ -234,21 +235,14 @@ def _charge(
         "laplace": keyword_threshold.laplace_charge(name=MECHANISM),
         "gaussian": keyword_threshold.charge(name=MECHANISM),
     }
-    found: list[tuple[int, Charge]] = []
-    for charge in charges.values() if noise is None else [charges[noise]]:
-        with suppress(InvalidParameterError, PlanMismatchError):
-            events = cast("keyword_threshold.Paid", account.quote(charge))
-            people = keyword_threshold.required_count(
-                events,
-                Relation.ADD_REMOVE,
-                items_per_answer=most,
-                pass_rate=RELEASED_IN,
-            )
-            found.append((people, charge))
-    if not found:  # The account says why.
-        account.quote(charges[noise or "laplace"])
-        raise InvalidParameterError("The account can't pay for such a release.")
-    return min(found, key=lambda quoted: quoted[0])
+
+    def needed(events: Any) -> int:
+        return keyword_threshold.required_count(
+            events, Relation.ADD_REMOVE, items_per_answer=most, pass_rate=RELEASED_IN
+        )
+
+    listed = [*charges.values()] if noise is None else [charges[noise]]
+    return least_charge(account, listed, needed)
 
 
 def _counts(
@@ -313,12 +307,6 @@ class _Reader:
     unit_key: str | None
     most: int
 
-    @property
-    def name(self) -> str:
-        """The model's public name."""
-        base = SealedModel(self.model).model
-        return f"{type(base).__name__} {getattr(base, 'model_name', '')}".strip()
-
     def counts(self, documents: Any, *, shown: bool) -> Counter[str]:
         """Return how many people have each value. Private."""
         if self.unit_key is None:
@@ -374,11 +362,8 @@ def _discovery(
     """Return what a charge has released, with its record."""
     with suppress(IndexError, TypeError, ValueError):
         counts = {str(value): int(count) for value, count in stored.values[0]}
-        record = dict(stored.header["record"])
-        found = {**noise_of(stored.events), "counts": counts}
-        record["parameters"] = {**record["parameters"], **found}
-        epsilon = compose(stored.events, account.delta)
-        record |= {"epsilon": epsilon, "delta": account.delta}
-        record |= paid_part(account, stored)
+        record = charged_record(stored.header["record"], stored, account.delta)
+        record["parameters"]["counts"] = counts
+        record["account"] = account.public_state(stored)
         return Discovery(column, counts, people, checked_record(record))
     raise damaged()

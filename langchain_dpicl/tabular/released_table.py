@@ -14,14 +14,16 @@ import copy
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
+from langchain_dpicl.accounting import Charge, Event
 from langchain_dpicl.budget import (
     Paid,
     PrivacyBudgetHandler,
@@ -32,7 +34,7 @@ from langchain_dpicl.budget import (
 from langchain_dpicl.budget.buying import taken_or_payable
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, without_frames
-from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError, UnitError
 from langchain_dpicl.public import Frozen
 from langchain_dpicl.released import ReleasedExamples, classification_chain
 from langchain_dpicl.released.classifying import LabelOutputParser
@@ -65,6 +67,32 @@ def drawn_once(
         # there may be another one for the same charge.
         drawn = without_frames(lambda: paid.once(lambda: draw(paid, found.value)))
     return replace(paid.stored, values=(drawn,))
+
+
+def least_charge(
+    account: PrivacyBudgetHandler,
+    charges: Sequence[Charge],
+    needed: Callable[[tuple[Event, ...]], T | None],
+) -> tuple[T, Charge]:
+    """Return how many people a release needs, at the least, and its charge. Public.
+
+    `needed` says it of the events that the account would be charged; None: a charge is
+    not worth it. Of equal ones the first charge is taken.
+
+    Raises:
+        PlanMismatchError: If the account's plan is for another release.
+        InvalidParameterError: If the account can't pay for any.
+    """
+    quoted: list[tuple[T, Charge]] = []
+    for charge in charges:
+        with suppress(InvalidParameterError, PlanMismatchError):
+            people = needed(account.quote(charge))
+            if people is not None:
+                quoted.append((people, charge))
+    if not quoted:  # The account says why.
+        account.quote(charges[0])
+        raise InvalidParameterError("The account can't pay for such a release.")
+    return min(quoted, key=lambda pair: cast("Any", pair[0]))
 
 
 @dataclass(frozen=True)

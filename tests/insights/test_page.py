@@ -11,7 +11,6 @@ from langchain_core.language_models import FakeListChatModel
 from support.insurance_chats import documents, names, replaying
 
 from langchain_dpicl.insights import Insights, Topics, insights
-from langchain_dpicl.insights.page import changes
 from langchain_dpicl.mechanisms.random import SeededRandom, use
 
 TREE = {"Money": names()[:15], "Cover & <service>": names()[15:]}
@@ -66,7 +65,7 @@ def test_a_page_of_main_topics_and_one_of_nobody_say_so() -> None:
 
 def test_changes_are_told_against_a_release_of_as_many_topics() -> None:
     now, then = release(1), release(4, people=200)
-    found = changes(now, then)
+    found = now.changes(then)
     assert found is not None
     both = {one.name for one in now.topics} & {one.name for one in then.topics}
     assert set(found) == both
@@ -81,7 +80,7 @@ def test_changes_are_told_against_a_release_of_as_many_topics() -> None:
     assert first.count > first.error
     assert f"▲ {first.count} ± {first.error}" in page
     assert "no clear change" in page
-    assert changes(now, release(2, max_topics=1)) is None
+    assert now.changes(release(2, max_topics=1)) is None
     assert "changes can't be told" in text_of(now.html(release(2, max_topics=1)))
 
 
@@ -95,7 +94,7 @@ def missed(margin: int, epsilon: float, m: int) -> float:
 
 def test_the_margins_of_changes_hold_for_all_that_are_told() -> None:
     now, then = release(1), release(4, people=200)
-    found = changes(now, then) or {}
+    found = now.changes(then) or {}
     (error,) = {one.error for one in found.values()}
     rate = 0.05 * len(found) / len(names())
     assert missed(error, 3.0, 2) <= rate < missed(error - 1, 3.0, 2)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from langchain_dpicl.accounting import Gaussian, compose
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored, last
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
@@ -19,8 +19,8 @@ from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
 from langchain_dpicl.release.record import (
     NEIGHBORS,
     Status,
+    charged_record,
     damaged,
-    noise_of,
     release_record,
 )
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
@@ -94,20 +94,13 @@ def stored_release(stored: Stored, delta: float) -> Released:
             record = dict(stored.header["record"])
     if statistics is None or record is None:
         raise damaged()
-    is_pure = not isinstance(statistics.paid, Gaussian)
     laws = zip(terms.tables, statistics.noises, strict=True)
-    noise = {table.name: law.standard_deviation for table, law in laws}
-    known = {**record["parameters"], **noise_of(stored.events)}
-    return statistics, {
-        **record,
-        "parameters": {**known, "noise_deviations": noise},
-        "events": [event.model_dump(mode="json") for event in stored.events],
-        "epsilon": pure_epsilon(stored.events)
-        if is_pure
-        else compose(stored.events, delta),
-        "delta": 0.0 if is_pure else delta,
-        "charge": stored.charge,
-    }
+    record = charged_record(record, stored, delta)
+    deviations = {table.name: law.standard_deviation for table, law in laws}
+    record["parameters"]["noise_deviations"] = deviations
+    if not isinstance(statistics.paid, Gaussian):
+        record |= {"epsilon": pure_epsilon(stored.events), "delta": 0.0}
+    return statistics, record
 
 
 def _record(terms: GDPTerms, random: SecureRandom | None) -> dict[str, Any]:

@@ -55,14 +55,8 @@ class ReadingForecast:
     ) -> ReadingForecast:
         """Return the forecast of calls with `tokens` of records a unit.
 
-        Args:
-            units: Units.
-            tokens: Tokens of a unit's records.
-            prompt: A prompt without records.
-            reply: A long reply.
-            most: Most characters of records in a call.
-            price_in: Of a million tokens sent.
-            price_out: Of a million tokens that come back.
+        A call has `most` characters of records, at most; `prompt` has none; prices are
+        of a million tokens.
         """
         calls = units * math.ceil(tokens * _CHARACTERS / most) + 1
         sent = calls * math.ceil(len(prompt) / _CHARACTERS) + units * tokens
@@ -149,6 +143,12 @@ class Asking:
 
     def _tag(self, part: Part) -> str:
         return part.tag(self._readings.digest)
+
+
+def model_name(model: Any) -> str:
+    """Return a model's public name."""
+    base, _ = unwrap(model)
+    return f"{type(base).__name__} {getattr(base, 'model_name', '')}".strip()
 
 
 def reading_digest(model: Any, terms: Mapping[str, Any]) -> str:
