@@ -19,6 +19,7 @@ from langchain_dpicl.insights.conversations import documents_of
 from langchain_dpicl.operate import pages
 
 _PUBLIC = ("epsilon", "delta", "by", "max_topics", "people_at_most")
+_COUNTS = ("people", "topics", "groups", "other", "words", "empty", "not_read")
 _COSTS = ("tokens_per_person", "price_in", "price_out")
 OFFLINE = (
     "The model is the offline stand-in, which compares words: what it counts shows how "
@@ -47,7 +48,7 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
         pages.rendered("page.html")
     before = None if previous is None else Insights.load(previous)
     records = [] if plan else _records(conversations, terms["unit_key"])
-    chat, say = load_model(model), _silent if as_json else click.echo
+    chat, say = load_model(model), (lambda _text: None) if as_json else click.echo
     if model == "offline":
         say(f"{OFFLINE}\n")
     listed = _topics(topics, about, chat, say)
@@ -74,7 +75,9 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
         listed.with_words(words, chat).save(next_topics, overwrite=True)
         say(f"Wrote {next_topics}.")
     if as_json:
-        click.echo(json.dumps(_figures(result), indent=2))
+        figures = {name: getattr(result, name) for name in (*_COUNTS, "too_few", "by")}
+        figures |= {name: result.record[name] for name in ("epsilon", "delta")}
+        click.echo(json.dumps(figures, indent=2, default=asdict))
     return 0
 
 
@@ -90,10 +93,6 @@ def _save(result: Insights, path: str, before: Insights | None) -> None:
         pages.put(result.html(before), path)
     else:
         result.save(path, overwrite=True)
-
-
-def _silent(_text: str) -> None:
-    """Print nothing."""
 
 
 def _topics(
@@ -123,23 +122,6 @@ def _split(by: tuple[str, ...]) -> dict[str, list[str]] | None:
         name, _, values = text.partition("=")
         split[name.strip()] = [value.strip() for value in values.split(",")]
     return split or None
-
-
-def _figures(result: Insights) -> dict[str, Any]:
-    """Return what was released, for programs."""
-    lists = ("topics", "groups", "words", "empty")
-    return {
-        **{name: [asdict(count) for count in getattr(result, name)] for name in lists},
-        "too_few": list(result.too_few),
-        **{name: asdict(getattr(result, name)) for name in ("people", "other")},
-        "not_read": asdict(result.not_read),
-        "by": {
-            name: {value: asdict(segment) for value, segment in values.items()}
-            for name, values in result.by.items()
-        },
-        "epsilon": result.record["epsilon"],
-        "delta": result.record["delta"],
-    }
 
 
 def _summary(result: Insights) -> str:

@@ -243,7 +243,7 @@ class Laws:
         across = columns // values
         others = ((self.noise.other, across),)
         law = SummedNoise(self.noise.cell, (rows - 1) * across, others)
-        return max(1, (2 * law.margin(WRONG) + m) // (2 * m))
+        return max(1, (2 * margin(law) + m) // (2 * m))
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ LONGEST_NAME = 100
 _NO_NAME = re.compile(r"\W*(?:others?\W*(?::|$)|none\W*$|nothing\W*$)", re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)  # Names are public.
 def topic_key(name: str) -> str:
     """Return what two names have in common that a reply can't tell apart.
 
@@ -120,19 +122,17 @@ class Topics(Public):
         """
         if isinstance(value, Topics):
             return value
-        pairs: list[tuple[Any, Any]] = []
-        if isinstance(value, Mapping):
-            for group, names in value.items():
-                is_list = isinstance(names, Iterable) and not isinstance(names, str)
-                each = names if is_list else [names]
-                pairs += [(name, group or None) for name in each]
-        elif isinstance(value, Iterable) and not isinstance(value, str):
-            pairs = [(name, None) for name in value]
-        else:
-            raise InvalidParameterError(
-                "topics must be Topics, a list of names, or a mapping from a group's "
-                f"name to its names, not {type(value).__name__}."
-            )
+        lists = value if isinstance(value, Mapping) else {"": value}
+        for names in lists.values():
+            if not isinstance(names, Iterable) or isinstance(names, str | Mapping):
+                raise InvalidParameterError(
+                    "topics must be Topics, a list of names, or a mapping from a "
+                    f"group's name to a list of names, not {type(names).__name__}."
+                )
+        own = ((group or None, names) for group, names in lists.items())
+        pairs: list[tuple[Any, Any]] = [
+            (name, at) for at, names in own for name in names
+        ]
         names, groups = (tuple(pair[i] for pair in pairs) for i in (0, 1))
         return cls(names=names, groups=groups, about=about)
 
