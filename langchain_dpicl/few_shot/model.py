@@ -61,7 +61,9 @@ class NextTokenModel(ABC):
         The generator calls `log_probabilities` inside the sealed region. An
         implementation must answer each prompt by itself: what it says of one must not
         depend on the others of the same call, or one unit changes more than one slot.
-        Whatever fails for one prompt is None in its place, and never an error. It runs
+        Whatever fails for one prompt is None in its place, and never an error.
+        `likelihoods.NextTokenLLM` calls it for several slots at once, each on a thread
+        of its own: what allows only one thread takes a lock. It runs
         in a sealed context: threads and tasks of its own belong into copies of that
         context, and no private value is the result of an asyncio task, which asyncio's
         debug mode logs.

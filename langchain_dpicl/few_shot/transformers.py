@@ -135,11 +135,13 @@ class TransformersNextToken(NextTokenModel):
         """Return the text that tokens spell; special tokens have none."""
         known = [int(t) for t in tokens if 0 <= t < self._width and self._known[t]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-        return str(self._tokenizer.decode(known, **options))
+        with self._lock:
+            return str(self._tokenizer.decode(known, **options))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, as a prompt of it is cut."""
-        return [*self._before, *self._cut(text, special=False)]
+        with self._lock:
+            return [*self._before, *self._cut(text, special=False)]
 
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the k likeliest next tokens after each *public* prompt."""

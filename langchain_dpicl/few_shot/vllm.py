@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -143,6 +144,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         ends = [tokenizer.eos_token_id] if end_tokens is None else end_tokens
         self._ends = frozenset(count(token, "end_tokens", minimum=0) for token in ends)
         self._llm, self._tokenizer = llm, tokenizer
+        self._lock = threading.Lock()
         self._pool = Pool("dpicl-next-token", count(max_concurrency, "max_concurrency"))
         ids = json.dumps([self.encode(text) for text in PUBLIC_TEXTS]).encode()
         self._name = f"{llm.model_name}#{hashlib.sha256(ids).hexdigest()[:8]}"
@@ -185,7 +187,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, as a prompt of it is sent."""
-        cut = self._tokenizer.encode(text)
+        with self._lock:  # Tokenizers do not allow several threads.
+            cut = self._tokenizer.encode(text)
         return [int(token) for token in getattr(cut, "ids", cut)]
 
     def check(self) -> None:
@@ -251,7 +254,6 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 "A server is not asked for its whole vocabulary: give top_k_public=."
             )
         self.check()
-        # Here, as tokenizers do not allow several threads.
         sent = [attempt(partial(self._ids, prompt)) for prompt in prompts]
 
         def call(

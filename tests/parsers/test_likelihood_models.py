@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from langchain_core.prompt_values import StringPromptValue
 from langchain_openai import ChatOpenAI
 from langchain_openai.decisions import OpenAIDecisions
 from questions import ASKED, account, clinic, exact_vote, note, stored, votes
@@ -24,6 +26,7 @@ from langchain_dpicl.likelihoods import (
     LikelihoodModel,
     NextTokenLLM,
 )
+from langchain_dpicl.sealed import SealedModel
 
 OPTIONS = ["cough", "cough or rash", "rash"]
 PROMPT = "Which? A dry cough. Answer:"
@@ -65,6 +68,32 @@ def test_a_continuation_is_the_sum_over_its_tokens(
     # The prompt's figures are its own, whatever else is asked.
     both = model.log_likelihoods([PROMPT + " x" * 9, PROMPT], OPTIONS)
     assert both[1] == row
+
+
+class OneThread:
+    """A tokenizer that notes whether several threads are in it at once."""
+
+    def __init__(self) -> None:
+        self.inner, self.inside, self.most = tiny_tokenizer(), 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        time.sleep(0.001)
+        self.inside -= 1
+        return self.inner(*args, **options)
+
+
+def test_groups_that_are_asked_at_once_do_not_meet_in_the_tokenizer() -> None:
+    tokenizer = OneThread()
+    model = NextTokenLLM(model=TransformersNextToken(tiny_model(), tokenizer))
+    asked = [[StringPromptValue(text=f"{PROMPT} {n}")] for n in range(24)]
+    told = SealedModel(model, max_concurrency=8).score(asked, OPTIONS)
+    assert all(row for rows in told for row in rows)
+    assert tokenizer.most == 1
 
 
 def test_a_text_is_what_the_model_generates_greedily() -> None:
