@@ -95,7 +95,7 @@ _CERTAIN = re.compile(
 )
 _NO_DOUBT = re.compile(r"\b(?:no|without(?: a| any)?) doubt\b|\bi would (?=\w)|\bi'd ")
 _ADDED = re.compile(r",\s+(?:with|followed by|compared (?:to|with))\s")
-_BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]")
+_BRACKETS = re.compile(r"(?<!\s)\s*[(\[][^()\[\]]*[)\]]")
 _ITEM = re.compile(r"^[\W_]*(?:\d{1,3}|[A-Za-z])[.):]+[*_]*\s+(?=\S)")
 _HEAD = re.compile(r"^[\W_]*(yes|no)\b[*_`\"']*(?:[,.;:!]|\s-|$)", re.IGNORECASE)
 _REMARK = re.compile(r"[:;.!]\s|\s-+\s|\u2014|,\s(?=because|as |since|in |seen)")

@@ -416,7 +416,17 @@ def test_any_text_is_read_in_any_letter_case(name: str, text: str) -> None:
 @EACH
 @pytest.mark.parametrize(
     "piece",
-    ["a", "1. ", "[", "*", "asthma or ", "so i don't know. ", "none of ", "<think>"],
+    [
+        "a",
+        "1. ",
+        "[",
+        "*",
+        "asthma or ",
+        "so i don't know. ",
+        "none of ",
+        "<think>",
+        f"asthma{' ' * 19_000}",
+    ],
 )
 def test_a_hostile_text_takes_linear_time(name: str, piece: str) -> None:
     began = time.process_time()
