@@ -40,7 +40,7 @@ class Part:
     def tag(self, key: str) -> str:
         """Return a keyed digest of the part; another text has another one.
 
-        Without the key nobody tells from it whose the part is, or checks a guess.
+        Who does not know the text can't tell from it whose the part is.
         """
         content = json.dumps([self.unit_id, self.number, self.text])
         secret = hashlib.blake2b(key.encode("utf-8", "surrogatepass")).digest()
