@@ -169,24 +169,18 @@ def _read(reply: str) -> Iterator[tuple[str, str | None]]:
 
     What is neither below a heading nor marked as an item is talk.
     """
-    group: str | None = None
-    below: list[str] = []
+    below: list[tuple[str | None, list[str]]] = [(None, [])]
     lines = [line for line in reply.splitlines() if line.strip()]
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         is_over = _MARK.match(after) is not None and _indent(after) > _indent(line)
         heading = _HEADING.match(_MARK.sub("# ", line) if is_over else line)
-        if heading is None and (group or _MARK.match(line)):
-            below.append(line.strip())
-        elif heading is not None:
-            yield from ((name, group) for name in _names(below))
-            group = next(filter(None, heading.groups()), "").strip(" *:")
-            below = []
-    yield from ((name, group) for name in _names(below))
-
-
-def _names(lines: Iterable[str]) -> Iterator[str]:
-    for name in read_drafts("\n".join(lines), MOST_TOPICS):
-        yield _MARK.sub("", name)
+        if heading is not None:
+            below.append((next(filter(None, heading.groups()), "").strip(" *:"), []))
+        elif below[-1][0] or _MARK.match(line):
+            below[-1][1].append(line.strip())
+    for group, listed in below:
+        for name in read_drafts("\n".join(listed), MOST_TOPICS):
+            yield _MARK.sub("", name), group
 
 
 def _indent(line: str) -> int:

@@ -28,6 +28,7 @@ from langchain_dpicl.insights.table import Layout, least, margin, threshold
 from langchain_dpicl.insights.topics import Topics
 from langchain_dpicl.mechanisms.random import seeded
 from langchain_dpicl.mechanisms.slots import SlotNoise, noisy_slots
+from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
 
 RELEASES = 600 if WHOLE else 200
@@ -226,33 +227,27 @@ def readings(m: int = 2) -> list[Reading | None]:
     return [reader.reading([reader.parse(reply_of(person))]) for person in people()]
 
 
-def record_of(layout: Layout, paid: Any, **terms: Any) -> dict[str, Any]:
+def record_of(layout: Layout, paid: Any) -> dict[str, Any]:
     parameters = {
         "topics": layout.topics.model_dump(mode="json"),
         "max_topics": layout.slots,
         "by": {name: list(values) for name, values in layout.by.items()},
         "people_at_most": None,
     }
-    return {
-        "version": 1,
-        "kind": "table",
-        "status": "released",
-        "mechanism": "insights",
-        "parameters": parameters,
-        "unit": "a person",
-        "unit_key": "user",
-        "relation": "add_remove",
-        "neighbors": "one person",
-        "events": [event.model_dump(mode="json") for event in paid],
-        "epsilon": 99.0,
-        "delta": 1e-6,
-        "charge": None,
-        "account": None,
-        "model": "replayed",
-        "created": "2026-11-28T17:00:00+00:00",
-        "library": "0.1.0",
-        **terms,
-    }
+    return release_record(
+        kind="table",
+        status="released",
+        mechanism="insights",
+        parameters=parameters,
+        unit="a person",
+        unit_key="user",
+        relation="add_remove",
+        neighbors="one person",
+        random=None,
+        events=paid,
+        epsilon=99.0,
+        delta=1e-6,
+    )
 
 
 @cache
