@@ -47,7 +47,9 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
     if ".html" in {pages.ending(path) for path in out}:
         pages.rendered("page.html")
     before = None if previous is None else Insights.load(previous)
-    records = [] if plan else _records(conversations, terms["unit_key"])
+    records = [] if plan else [record for _, record in read_lines(conversations)]
+    if not plan:  # Does each say whose it is?
+        documents_of(records, terms["unit_key"])
     chat, say = load_model(model), (lambda _text: None) if as_json else click.echo
     if model == "offline":
         say(f"{OFFLINE}\n")
@@ -79,13 +81,6 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
         figures |= {name: result.record[name] for name in ("epsilon", "delta")}
         click.echo(json.dumps(figures, indent=2, default=asdict))
     return 0
-
-
-def _records(path: str, unit_key: str) -> list[dict[str, Any]]:
-    """Return the records of a file, if each says whose it is."""
-    records = [record for _, record in read_lines(path)]
-    documents_of(records, unit_key)
-    return records
 
 
 def _save(result: Insights, path: str, before: Insights | None) -> None:
