@@ -38,8 +38,8 @@ from langchain_dpicl.demo import clinic
 from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.offline import HashingEmbeddings
 
-DELTA, EPSILON = 1e-6, 3.0
-QUESTIONS, GROUPS, SHOTS = 24, 20, 4
+DELTA, EPSILON = 1e-6, 8.0
+QUESTIONS, GROUPS, SHOTS, TEXTS = 24, 8, 4, 4
 PROMPT = ChatPromptTemplate.from_template("{context}\n\nText: {question}\nLabel:")
 EXAMPLE = PromptTemplate.from_template("Text: {page_content}\nLabel: {label}")
 
@@ -153,19 +153,20 @@ def readings(
     groups = SampledGroups.from_documents(
         documents, unit_key="id", n_groups=GROUPS, sampling_rate=rate
     )
-    rows = []
-    for read, calibrate in (
-        ("text", None),
-        ("likelihood", "question"),
-        ("likelihood", "public"),
+    rows, public = [], [one["text"] for one in records[:TEXTS]]
+    for kind, given in (
+        ("text", {"read": "text"}),
+        ("likelihood, less without records", {"calibrate": "question"}),
+        ("likelihood, less at N/A", {"calibrate": "public"}),
+        (f"likelihood, less at {TEXTS} texts", {"calibrate": public}),
     ):
-        given: Any = {} if calibrate is None else {"calibrate": calibrate}
+        terms: Any = {"read": "likelihood", **given}
         shares, hits, began = [], 0, time.perf_counter()
         for one in asked:
             chain = DPChain(
                 groups=groups,
                 model=model,
-                parser=VoteOutputParser(labels=labels, read=read, **given),
+                parser=VoteOutputParser(labels=labels, **terms),
                 prompt=PROMPT,
                 document_prompt=EXAMPLE,
                 budget=account(EPSILON, DELTA, queries=1),
@@ -175,7 +176,6 @@ def readings(
             shares.append(votes[one["label"]] / GROUPS)
             hits += answer.text == one["label"]
         took = (time.perf_counter() - began) / len(asked)
-        kind = read if calibrate is None else f"{read}, less the {calibrate}'s"
         rows.append(
             (
                 kind,
