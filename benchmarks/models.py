@@ -39,7 +39,7 @@ from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.offline import HashingEmbeddings
 
 DELTA, EPSILON = 1e-6, 8.0
-QUESTIONS, GROUPS, SHOTS, TEXTS = 24, 8, 4, 4
+QUESTIONS, GROUPS, SHOTS, TEXTS = 24, 6, 4, 3
 PROMPT = ChatPromptTemplate.from_template("{context}\n\nText: {question}\nLabel:")
 EXAMPLE = PromptTemplate.from_template("Text: {page_content}\nLabel: {label}")
 
