@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = (
     *("chain", "ledger", "mechanisms", "search", "tables"),
     *("utility_answers", "utility_tables", "utility_few_shot", "utility_facts"),
+    *("insights", "models"),
 )
 
 
@@ -19,7 +20,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_list_names_the_nine_and_each_can_be_imported() -> None:
+def test_the_list_names_all_and_each_can_be_imported() -> None:
     listed = run("-m", "benchmarks").stdout
     assert all(f"| {name} " in listed for name in NAMES), listed
     files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
