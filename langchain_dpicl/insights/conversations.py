@@ -30,6 +30,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
+from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.units import unit_id_of
 
@@ -57,6 +58,7 @@ _SPAN_KIND = "attributes.openinference.span.kind"
 _DEEPEST = 24
 
 
+@hiding
 def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
     r"""Return conversations as documents, with their units' ids in the metadata.
 

@@ -28,6 +28,7 @@ from langchain_dpicl.errors import (
     UnitError,
 )
 from langchain_dpicl.insights import Insights, Topics, ainsights, forecast, insights
+from langchain_dpicl.insights.conversations import documents_of
 from langchain_dpicl.insights.reading import TopicReader
 from langchain_dpicl.ledger import CorpusTerms
 from langchain_dpicl.mechanisms.random import seeded
@@ -323,10 +324,17 @@ def test_attributes_are_told_apart_in_any_order(tmp_path: Path) -> None:
         assert counts["age"] == pytest.approx({"old": 60, "other": 0}, abs=9)
 
 
-def test_no_frame_of_an_error_holds_a_conversation() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda talk: asyncio.run(ainsights(talk, model(), **ALONE, **TERMS)),
+        lambda talk: documents_of(talk, "user"),
+    ],
+)
+def test_no_frame_of_an_error_holds_a_conversation(call: Callable[[Any], Any]) -> None:
     talk = [*said(3), {"text": "My number is 555-0100."}]
     with pytest.raises(UnitError) as refused:
-        asyncio.run(ainsights(talk, model(), **ALONE, **TERMS))
+        call(talk)
     frames = traceback.walk_tb(refused.value.__traceback__)
     inner = [frame for frame, _ in frames if frame.f_globals["__name__"] != __name__]
     assert inner
