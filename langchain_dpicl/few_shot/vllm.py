@@ -183,7 +183,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text that tokens spell."""
-        return str(self._tokenizer.decode([int(token) for token in tokens]))
+        with self._lock:
+            return str(self._tokenizer.decode([int(token) for token in tokens]))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, as a prompt of it is sent."""
