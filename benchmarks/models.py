@@ -76,7 +76,11 @@ def quickstart(weights: Path, encoder: Embeddings) -> None:
     from langchain_openai import ChatOpenAI
 
     groups = RetrievedGroups.from_documents(
-        clinic(), encoder, unit_key="patient_id", n_groups=16, docs_per_group=4
+        clinic()[:400],
+        encoder,
+        unit_key="patient_id",
+        n_groups=16,
+        docs_per_group=4,
     )
     question = "Which side effect do patients on lisinopril report most?"
     with served(weights / "smollm2") as url:
