@@ -22,7 +22,7 @@ from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.prompts import plain_text
 from langchain_dpicl.common.replies import FAILED, Slot
 from langchain_dpicl.common.units import Relation
-from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.model import (
     Floats,
     NextTokenModel,
@@ -75,7 +75,9 @@ class ProseOutputParser(DPOutputParser):
 
     A text that ends before, by the model's end of text or by `stop`, is not cheaper. A
     text that says that the records do not tell ("I don't know.") is no answer: then
-    nothing is released. No other rule stops a text: whether groups agree is private.
+    nothing is released. If the model fails without records, the text ends there, and
+    its record says `is_cut`. No other rule stops a text: whether groups agree is
+    private.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -201,12 +203,16 @@ class ProseOutputParser(DPOutputParser):
         event = cast("Exponential", paid.events[0])
         model, written = prepared.tokens, prepared.written
         texts = [slot.text for slot in slots if slot.text is not None]
-        tokens, text, step = list[int](), "", (prepared.vocabulary, prepared.figures)
+        tokens, text, is_cut = list[int](), "", False
+        vocabulary, public = prepared.vocabulary, prepared.figures
         for _ in range(self.max_tokens):
             before = tuple(tokens)
             if before:
-                step = self._step(model, TokenPrompt(written, before))
-            vocabulary, public = step
+                try:
+                    vocabulary, public = self._step(model, TokenPrompt(written, before))
+                except PublicCallError:
+                    is_cut = True  # What was drawn is paid for, and not lost.
+                    break
             # Those without records are asked too: the calls tell nothing of them.
             padded = [*texts, *[written] * (slot_count - len(texts))]
             asked = [TokenPrompt(each, before) for each in padded]
@@ -230,8 +236,9 @@ class ProseOutputParser(DPOutputParser):
                 text = text[: text.index(self.stop)]
                 break
         # Two public calls a token, but for one that was made before the charge.
-        calls = len(tokens) * (slot_count + 2) - 1
+        calls = len(tokens) * (slot_count + 2) - 1 + is_cut
         details: dict[str, Any] = {"tokens": len(tokens), "calls": calls}
+        details |= {"is_cut": True} if is_cut else {}
         if not text.strip() or declines(text):
             details["reason"] = NOT_TOLD
             return Outcome(Status.FALLBACK, details=details)

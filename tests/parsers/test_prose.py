@@ -17,6 +17,7 @@ import pytest
 from faces import Words, open_for_tests
 from hypothesis import given
 from langchain_core.documents import Document
+from langchain_core.prompt_values import StringPromptValue
 from langchain_core.prompts import PromptTemplate
 from questions import ASK, ASKED, account, clinic, moved, note, stored, worlds
 from scipy.stats import chisquare
@@ -27,7 +28,6 @@ from langchain_dpicl import DPChain, Relation, SampledGroups, accounting
 from langchain_dpicl.accounting import Exponential
 from langchain_dpicl.common.replies import Slot
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot import TokenPrompt
 from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.mechanisms import clipped_token
 from langchain_dpicl.mechanisms.random import SeededRandom, use
@@ -151,6 +151,7 @@ def check_neighbors(one: Asking, other: Asking) -> None:
 
 
 @given(world=worlds())
+@pytest.mark.promise("prose-tokens")
 def test_one_person_changes_one_row_of_each_token(world: Any) -> None:
     check_neighbors(*(asked(documents) for documents in world[:2]))
 
@@ -185,6 +186,7 @@ def test_a_slot_that_fails_abstains_alone(wrong: Any) -> None:
     assert [rows.total() for rows in broken[0]] == [GROUPS - 1] * 6
 
 
+@pytest.mark.promise("prose-tokens", twin=True)
 def test_twin_a_private_stop_is_caught() -> None:
     parser = StopsWhereGroupsDisagree(epsilon=50.0, top_k_public=8, max_tokens=6)
     found = [
@@ -201,12 +203,10 @@ def test_twin_a_private_stop_is_caught() -> None:
 def test_a_token_has_the_law_of_the_sum_over_groups() -> None:
     """By the definition, with plain floats; twice the groups are another law."""
     parser = prose(max_tokens=1, epsilon=1.2, temperature=1.0)
-    model = words(varied)
-    sealed = SealedModel(NextTokenLLM(model=model))
+    sealed = SealedModel(NextTokenLLM(model=words(varied)))
     texts = ["one", "two", "three"]
     public = np.array(varied("public", ()))
-    step = parser._step(model, TokenPrompt("public"))
-    begun = Beginning(sealed, "public", *step)
+    begun: Beginning = parser.ask_alone(sealed, StringPromptValue(text="public"), None)
     order = begun.vocabulary.tokens
     paid: Any = SimpleNamespace(events=(Exponential(epsilon=1.2),))
 
@@ -276,6 +276,24 @@ def test_what_can_not_work_is_refused_before_a_charge() -> None:
         made.invoke(ASKED)
     assert made.budget is not None
     assert made.budget.spent().queries == 0
+
+
+@pytest.mark.parametrize("answered", [1, 2])
+def test_a_model_that_fails_in_the_midst_loses_nothing_that_is_paid(
+    answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = words(), iter(range(9))
+    original = model.top_tokens
+
+    def failing(*given: Any) -> Any:
+        if next(asked) >= answered:
+            raise ConnectionError("the server is gone")
+        return original(*given)
+
+    monkeypatch.setattr(model, "top_tokens", failing)
+    answer = chain(model).invoke(ASKED)
+    assert answer.content == " ".join(["a", "dry"][:answered])
+    assert record(answer).details["is_cut"]
 
 
 def test_a_plan_sets_the_range_of_a_token_and_answers_are_stored() -> None:
