@@ -44,8 +44,7 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
 ) -> int:
     """Draft or load topics, forecast, charge, read, save and print."""
     # What can't be read, or saved, is an error before anything costs something.
-    if ".html" in {pages.ending(path) for path in out}:
-        pages.rendered("page.html")
+    _require_places(out, next_topics)
     before = None if previous is None else Insights.load(previous)
     records = [] if plan else [record for _, record in read_lines(conversations)]
     if not plan:  # Does each say whose it is?
@@ -81,6 +80,13 @@ def insights(  # noqa: PLR0913 - the command's options, one by one
         figures |= {name: result.record[name] for name in ("epsilon", "delta")}
         click.echo(json.dumps(figures, indent=2, default=asdict))
     return 0
+
+
+def _require_places(out: tuple[str, ...], next_topics: str | None) -> None:
+    if ".html" in {pages.ending(path) for path in out}:
+        pages.rendered("page.html")
+    for path in filter(None, (*out, next_topics)):
+        pages.require_writable(path)
 
 
 def _save(result: Insights, path: str, before: Insights | None) -> None:

@@ -65,6 +65,20 @@ def put(text: str, path: str | os.PathLike[str], mode: int | None = None) -> Non
     )
 
 
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a path where no file can be put, before there is anything to put.
+
+    Raises:
+        InvalidParameterError: If its folder is not there or can't be written to, or it
+            is a folder itself.
+    """
+    target = Path(path)
+    if target.is_dir() or not os.access(target.parent, os.W_OK):
+        raise InvalidParameterError(
+            f"{str(path)!r} can't be written: choose another path."
+        )
+
+
 def ending(path: str | os.PathLike[str]) -> str:
     """Return `.html` or `.json`, the ending of a path; refuse any other."""
     suffix = Path(path).suffix

@@ -114,6 +114,16 @@ def test_a_page_that_can_not_be_made_is_refused_before_the_charge(
     assert not Path("insights.db").exists()
 
 
+@pytest.mark.parametrize("option", ["--out", "--next-topics"])
+def test_a_place_that_can_not_be_written_is_refused_before_the_charge(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Topics.of(names()).save("topics.json")
+    assert run(option, "nowhere/next.json") == 1
+    assert "another path" in capsys.readouterr().err
+    assert not Path("insights.db").exists()
+
+
 def failing(prompt: Any) -> str:
     raise ValueError(f"can't read {prompt}")
 
