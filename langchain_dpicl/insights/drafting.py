@@ -54,8 +54,8 @@ _DRAFT = ChatPromptTemplate.from_template(
 )
 _KNOWN = "\nListed so far; add to these groups, or make new ones:\n\n{tree}\n"
 _SAME = ChatPromptTemplate.from_template(
-    "Which of the topics below mean the same, or so nearly that whoever talks about "
-    "one talks about the other? Reply with one line for each pair, the better name "
+    "Which of the topics below mean the same, or so nearly that people who talk about "
+    "one talk about the other? Reply with one line for each pair, the better name "
     "first, both word for word, and with nothing else:\n\nname = other name\n\n"
     'If there is no such pair, reply "none".\n\nTopics:\n{tree}'
 )

@@ -107,8 +107,8 @@ class TopicReader:
     def parse(self, reply: str) -> dict[str, Any]:
         """Return what one reply names: listed topics in its order, and one other.
 
-        Names that are not listed are dropped. Nothing is told by a reply that names
-        none and does not say that there is none.
+        Names that are not listed are dropped. A reply that names none, and does not say
+        that there is none, is not read: the result is empty.
         """
         text = spelled(reply)
         named, is_read = dict[str, None](), False
@@ -129,14 +129,14 @@ class TopicReader:
             named.update(dict.fromkeys(found or ()))
         if not named and other is None and not is_read:
             return {}
-        told: dict[str, Any] = {"topics": list(named)}
-        return told if other is None else {**told, "other": other}
+        parsed: dict[str, Any] = {"topics": list(named)}
+        return parsed if other is None else {**parsed, "other": other}
 
-    def fits(self, told: Mapping[str, Any]) -> bool:
+    def fits(self, parsed: Mapping[str, Any]) -> bool:
         """Return whether something is of the form that `parse` returns."""
-        topics, other = told.get("topics", []), told.get("other", "")
+        topics, other = parsed.get("topics", []), parsed.get("other", "")
         return (
-            told.keys() <= {"topics", "other"}
+            parsed.keys() <= {"topics", "other"}
             and isinstance(topics, list)
             and all(isinstance(n, str) and n in self._places for n in topics)
             and isinstance(other, str)

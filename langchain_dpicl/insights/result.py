@@ -42,8 +42,9 @@ class Insights(Frozen):
     """What many people talk about, and nobody in particular. Public.
 
     `insights` makes it, `load` reads it. Every number is one of people: of those who
-    have a topic among their first `max_topics`, as a model read them. Each is count ±
-    error in 95 % of releases, which says nothing of the model's misreadings.
+    have a topic among their first `max_topics`, as a model read them. Count ± error
+    holds for 95 % of what comes out, `words` aside. It says nothing of the model's
+    misreadings.
 
     Args:
         record: The public record of the release; its parameters hold the topics.
@@ -153,8 +154,9 @@ class Insights(Frozen):
     def groups(self) -> tuple[Count, ...]:
         """The mentions of groups of topics, the most frequent first.
 
-        A group's number is the sum of *all* its topics' noisy counts, told or not: the
-        sum of some would be too small. A person with two of them is in it twice.
+        A group's number is the sum of the noisy counts of *all* its topics. Those that
+        come out are too few, and their sum is off. A person with two topics of a group
+        is in it twice.
         """
         own = [name for name in self.listed.groups if name is not None]
         sums = Counter(dict.fromkeys(own, 0))
@@ -177,7 +179,11 @@ class Insights(Frozen):
 
     @cached_property
     def words(self) -> tuple[Count, ...]:
-        """The words that came out of topics that nobody listed, most people first."""
+        """The words that came out of topics that nobody listed, most people first.
+
+        The error is that of the noise alone. A rare word comes out only if its noise is
+        high, and then its count is too high.
+        """
         gate = self._laws.noise.gate
         if gate is None:
             return ()
@@ -203,8 +209,8 @@ class Insights(Frozen):
             previous: The last period's release.
 
         Returns:
-            Now - then, of the topics that both tell; None where they can't be compared,
-            as their people had different numbers of topics.
+            Now - then, of the topics that came out both times; None where the releases
+            can't be compared, as their people had different numbers of topics.
 
         Privacy:
             Post-processing of two releases, each of which was paid for.

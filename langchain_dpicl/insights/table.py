@@ -7,10 +7,11 @@
 | "nothing listed", "no second topic", ... | whose slot of that number is empty |
 | "not read" | whose conversations could not be read: in the first slot |
 
-Thresholds and margins are those of the whole noise that was paid for. One or more of
-the topics that nobody has are told in `FALSE` of releases. Of R told topics among L the
-margin is that of level 1 - `WRONG` R / L: lucky counts are told more often, and a
-margin of 95 % would hold for fewer than 95 % of those.
+Thresholds and margins follow from the exact law of the noise that was paid for. A topic
+that nobody has comes out, one or more of all, in at most `UNUSED_RATE` of releases. If
+R of L topics come out, their margin has the level 1 - `ERROR_RATE` R / L. A count comes
+out more easily if its noise is high, so a margin of 95 % would hold for fewer than 95 %
+of those that do.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from langchain_dpicl.mechanisms.slots import SlotNoise
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.text.asking import ReadingForecast
 
-FALSE = 0.01
-"""How often a topic is told that nobody has, at most: one or more of all."""
+UNUSED_RATE = 0.01
+"""Most releases in which one or more topics come out that nobody has."""
 
-WRONG = 0.05
-"""How often a stated margin does not hold, at most."""
+ERROR_RATE = 0.05
+"""Most stated margins that do not hold."""
 
-USUAL = 0.95
-"""How often a topic comes out that `Forecast.least` people have, at least."""
+LEAST_RATE = 0.95
+"""Least releases in which a topic of `Forecast.least` people comes out."""
 
 OTHER_VALUE = "other"
 """The value of an attribute that stands for all that are not listed."""
@@ -248,18 +249,18 @@ class Laws:
 
 @lru_cache(maxsize=256)
 def threshold(law: SummedNoise, among: int) -> int:
-    """Return the least noisy count that is told, of so many."""
-    return law.threshold(FALSE, among)
+    """Return the least noisy count that comes out, of so many topics."""
+    return law.threshold(UNUSED_RATE, among)
 
 
 @lru_cache(maxsize=256)
-def margin(law: SummedNoise, told: int = 1, among: int = 1) -> int:
-    """Return the margin of told counts, so many of so many; at least 1."""
-    return max(1, law.margin(WRONG * told / among))
+def margin(law: SummedNoise, released: int = 1, among: int = 1) -> int:
+    """Return the margin of counts of which so many among so many come out."""
+    return max(1, law.margin(ERROR_RATE * released / among))
 
 
 def least(law: SummedNoise, among: int) -> int:
-    """Return the least true number that is told in `USUAL` of releases.
+    """Return the least true number that comes out in `LEAST_RATE` of releases.
 
     Example:
         >>> from langchain_dpicl.accounting import Pure
@@ -267,11 +268,11 @@ def least(law: SummedNoise, among: int) -> int:
         >>> least(SummedNoise(noise.cell, 1), among=30)
         7
     """
-    return threshold(law, among) + law.threshold(1 - USUAL, 1) - 1
+    return threshold(law, among) + law.threshold(1 - LEAST_RATE, 1) - 1
 
 
 def passing(counts: Sequence[int], laws: Sequence[SummedNoise]) -> dict[int, int]:
-    """Return the margins of the counts that may be told, by their places."""
+    """Return the margins of the counts that come out, by their places."""
     among = len(counts)
     passed = {
         place: law
@@ -286,13 +287,13 @@ def passing(counts: Sequence[int], laws: Sequence[SummedNoise]) -> dict[int, int
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a release will tell; computed from public numbers before the charge.
+    """What a release will show; computed from public numbers before the charge.
 
     Attributes:
         noise: `geometric` or `gaussian`: the one under which smaller topics come out.
-        threshold: The least noisy count that is told.
+        threshold: The least noisy count that comes out.
         least: So many people must have a topic for it to come out in 95 %.
-        error: The margin of told topics, where a quarter of the list is told.
+        error: The margin of topics, if a quarter of the list comes out.
         least_other: The same as `least` for people with a topic that is not listed.
         least_word: The same for a word that they share; None: words are off.
         least_by: By attribute, the same as `least` among the people of one value.
@@ -327,7 +328,7 @@ class Forecast:
             least=least(laws.topic(), among),
             error=margin(laws.topic(), math.ceil(among / _QUARTER), among),
             least_other=least(laws.other, 1),
-            least_word=None if gate is None else gate.required(USUAL, 1),
+            least_word=None if gate is None else gate.required(LEAST_RATE, 1),
             least_by={
                 name: least(laws.topic(values=len(values)), among * len(values))
                 for name, values in laws.layout.by.items()

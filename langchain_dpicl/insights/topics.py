@@ -137,7 +137,7 @@ class Topics(Public):
         return cls(names=names, groups=groups, about=about)
 
     def with_words(self, words: Iterable[str], model: Any) -> Topics:
-        """Return these topics, and those behind words that a release has told.
+        """Return these topics, and those behind words that a release has shown.
 
         In one public call the model names the topic behind each word, and its group. A
         word that it does not file is a topic of its own; one that is in a topic's name
