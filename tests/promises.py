@@ -21,8 +21,8 @@ class Held(NamedTuple):
 
 
 def held() -> Iterator[Held]:
-    """Yield each promise that a test of the net is marked with."""
-    for folder in ("unit_tests", "integration_tests"):
+    """Yield each promise that a test is marked with, those of the net first."""
+    for folder in ("unit_tests", "integration_tests", "mechanisms", "parsers"):
         for path in sorted((TESTS / folder).rglob("test_*.py")):
             name = path.relative_to(TESTS).as_posix()
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):

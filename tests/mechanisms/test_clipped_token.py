@@ -129,11 +129,13 @@ def most_moved(relation: str, total: Sum = sum_of) -> float:
     return max(float(np.abs(total(a) - total(b)).max()) for a, b in pairs(relation, 3))
 
 
+@pytest.mark.promise("clipped-token")
 def test_a_slot_moves_the_sum_by_its_limit_and_a_shared_one_by_twice_that() -> None:
     assert most_moved("add_remove") == LIMIT
     assert most_moved("replace") == 2 * LIMIT
 
 
+@pytest.mark.promise("clipped-token", twin=True)
 def test_twins_of_the_sum_move_farther() -> None:
     c = LIMIT / module.GRID
 
@@ -185,6 +187,7 @@ def law(total: np.ndarray, slots: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.promise("clipped-token")
 def test_the_worst_pair_loses_what_was_paid_and_no_pair_more(relation: str) -> None:
     slots = 3
     epsilon = RELATIONS[relation] * LIMIT / module.GRID / slots
@@ -201,6 +204,7 @@ def test_the_worst_pair_loses_what_was_paid_and_no_pair_more(relation: str) -> N
         assert found > 1.9 * epsilon / 2
 
 
+@pytest.mark.promise("clipped-token", twin=True)
 def test_twins_of_the_draw_lose_more() -> None:
     slots = 3
     epsilon = 2 * LIMIT / module.GRID / slots

@@ -106,6 +106,7 @@ def check_neighbors(one: Any, other: Any, parser: VoteOutputParser) -> None:
 
 
 @CALIBRATED
+@pytest.mark.promise("likelihood-one-vote")
 def test_one_person_changes_one_vote(calibrate: Any) -> None:
     """Each of some people is gone, under figures that no two prompts share."""
     documents, parser = clinic(), vote(calibrate)
@@ -164,6 +165,7 @@ def biased(prompt: str, options: Sequence[str]) -> list[float]:
 @pytest.mark.parametrize(
     ("kind", "figures"), [(MeanOverSlots, biased), (OneBatch, padded)]
 )
+@pytest.mark.promise("likelihood-one-vote", twin=True)
 def test_twins_in_which_slots_meet_are_caught(kind: Any, figures: Any) -> None:
     documents = clinic()
     longer = [
