@@ -7,22 +7,12 @@ number of times.
 """
 
 import random
-import re
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.few_shot import (
-    Clipped,
-    DPFewShotGenerator,
-    NextTokenModel,
-    TokenPrompt,
-)
-from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
-from langchain_dpicl.offline import OfflineChatModel
+from langchain_dpicl.few_shot import Clipped, DPFewShotGenerator
+from langchain_dpicl.offline import OfflineChatModel, OfflineNextToken
 from langchain_dpicl.released import ReleasedExamples, classification_chain
 
 PROBLEMS = {
@@ -52,49 +42,6 @@ NAMES = "Ada", "Bruno", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo"
 INSTRUCTION = "Given a subject, write a customer's message on that subject."
 
 
-class NextWords(NextTokenModel):
-    """A stand-in for a language model: after a word comes what has followed it.
-
-    `words` is its vocabulary, which is public. It learns from the records in the prompt
-    alone, so it knows nothing without them.
-    """
-
-    name: str = "next words"
-    end_tokens: frozenset[int] = frozenset({0})
-    vocabulary_size: int | None = None
-
-    def __init__(self, words: Iterable[str]) -> None:
-        self.words = ["", *sorted(set(words))]
-        self.ids = {word: number for number, word in enumerate(self.words)}
-        self.vocabulary_size = len(self.words)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """Return the words of tokens."""
-        return " ".join(self.words[token] for token in tokens)
-
-    def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
-        """Return the likeliest words."""
-        return [np.argsort(-self._said(one), kind="stable")[:k] for one in prompts]
-
-    def log_probabilities(
-        self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
-    ) -> list[LogProbabilities | None]:
-        """Return how likely words are."""
-        said = [self._said(prompt) for prompt in prompts]
-        return [
-            one if t is None else one[t] for one, t in zip(said, tokens, strict=True)
-        ]
-
-    def _said(self, prompt: TokenPrompt) -> LogProbabilities:
-        counts = np.full(len(self.words), 0.01)
-        last = prompt.generated[-1] if prompt.generated else 0
-        for text in re.findall(r"^Text: ([^.\n]+)", prompt.text, re.MULTILINE):
-            ids = [self.ids[word] for word in text.split() if word in self.ids]
-            for one, following in zip([0, *ids], [*ids, 0], strict=True):
-                counts[following] += one == last
-        return np.asarray(np.log(counts / counts.sum()), np.float64)
-
-
 def ticket(number: int, draws: random.Random) -> dict[str, str | int]:
     label = draws.choice(list(PROBLEMS))
     said = draws.choice(PROBLEMS[label]).format(
@@ -114,7 +61,7 @@ def main() -> None:
         epsilon=4, delta=1e-5, queries=1, ledger=":memory:", account="tickets"
     )
     generator = DPFewShotGenerator(
-        NextWords(" ".join(sum(PROBLEMS.values(), [*ITEMS])).split()),
+        OfflineNextToken(" ".join(sum(PROBLEMS.values(), [*ITEMS])).split()),
         INSTRUCTION,
         dict.fromkeys(labels, 1000),  # public guesses of their sizes
         max_tokens=12,
