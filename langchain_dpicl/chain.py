@@ -20,20 +20,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata, add_usage
-from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import (
     Runnable,
-    RunnableBinding,
     RunnableConfig,
     RunnableGenerator,
     RunnableLambda,
     RunnableSequence,
     RunnableSerializable,
 )
-from langchain_core.runnables.config import merge_configs
 from langchain_core.tools import BaseTool
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
@@ -41,7 +38,7 @@ from typing_extensions import override
 from langchain_dpicl.budget import PrivacyBudgetHandler, check_budget, find_budget
 from langchain_dpicl.check import CheckReport, checked
 from langchain_dpicl.common.prompts import DOCUMENT_PROMPT, FALLBACK_NOTE
-from langchain_dpicl.common.replies import AnswerPieces, answer_of, usage_of
+from langchain_dpicl.common.replies import answer_of, usage_of
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -51,7 +48,6 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.parsers.reading import keeps
 from langchain_dpicl.prompting import (
     Prompting,
     Question,
@@ -64,6 +60,7 @@ from langchain_dpicl.question import PrivateQuestion, Release
 from langchain_dpicl.release.record import Status
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.threads import on_question_thread, pieces_of
+from langchain_dpicl.wording import Wording, answers, changed, streamed
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -71,12 +68,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.retriever import DPRetriever
 
 T = TypeVar("T")
-
-TAGS = ["dpicl:public", "nostream", "langsmith:nostream"]
-"""Tags of public calls. LangGraph streams no messages of runs with the last two.
-
-It shows the chain's own message, which may say something else than the model said.
-"""
 
 _INSTEAD = {
     "groups": "Make one with RetrievedGroups.from_vectorstore(store, unit_key=..., "
@@ -355,7 +346,10 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         key = private.key() if self.cache else None
         purchase = private.purchase(budget, key)
         paid = purchase.found()
-        if paid is None and self._asks_first:
+        parser = self.parser
+        asks = parser.draft_prompt is not None or parser.reads_figures
+        asks = asks or parser.zero_shot_answers > 0 or not self._sealed.is_probed
+        if paid is None and asks:
             try:
                 budget.require_payable(private.charge)
             except BudgetExhaustedError:
@@ -412,7 +406,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             asked = replace(asked, calls=asked.calls + 1)
             # What was paid for is answered, whatever the model does now.
             with suppress(PublicCallError, UnsealableModelError):
-                (reply,) = _answers(self.model, wording.prompt, config)
+                (reply,) = answers(self.model, wording.prompt, config)
                 asked, said = asked.read(reply), wording.led(answer_of(reply))
         text, status = wording.settled(said)
         self._keep(asked, wording, said)
@@ -441,13 +435,13 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         if wording.prompt is not None:
             asked = replace(asked, calls=asked.calls + 1)
             try:
-                for text, piece in _streamed(self.model, wording.prompt, config):
+                for text, piece in streamed(self.model, wording.prompt, config):
                     asked = asked.read(piece)
                     if text:
                         led = text if said.strip() else wording.led(text)
                         said += led
                         yield AIMessageChunk(content=led)
-            except PublicCallError:
+            except (PublicCallError, UnsealableModelError):
                 has_failed = True
         text, status = wording.settled("" if has_failed else said)
         rest = text if not said.strip() else "" if text == said else f"\n{text}"
@@ -463,9 +457,6 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
 
     def _private(self, question: Question) -> PrivateQuestion:
         """Return the question with the private parts that it is put to.
-
-        Raises:
-            InvalidParameterError: If the question may not filter by what it does.
 
         Privacy:
             The filter is public, as the question is; see `groups.filtering`.
@@ -484,13 +475,6 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             question, groups, self.parser, self._prompting, self._sealed
         )
 
-    @property
-    def _asks_first(self) -> bool:
-        """Whether the model is asked anything before the charge."""
-        parser = self.parser
-        asks = parser.draft_prompt is not None or parser.reads_figures
-        return asks or parser.zero_shot_answers > 0 or not self._sealed.is_probed
-
     def _alone(
         self, question: Question, config: RunnableConfig | None = None
     ) -> tuple[list[Any], list[Any]]:
@@ -498,16 +482,16 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
 
         What it says here is not yet the chain's answer: no token is streamed.
         """
-        parser, model = self.parser, _changed(self.model, disable_streaming=True)
+        parser, model = self.parser, changed(self.model, disable_streaming=True)
         zero_shot, draft = list[Any](), list[Any]()
         if count := parser.zero_shot_answers:
             if count > 1:  # They must differ from each other.
-                model = _changed(model, cache=False, temperature=1.0)
+                model = changed(model, cache=False, temperature=1.0)
             prompt = self._prompting.public(question)
-            zero_shot = _answers(model, prompt, config, count)
+            zero_shot = answers(model, prompt, config, count)
         if parser.draft_prompt is not None:
             prompt = filled(parser.draft_prompt, question)
-            draft = _answers(model, prompt, config)
+            draft = answers(model, prompt, config)
         return zero_shot, draft
 
     def _wording(self, asked: Asked) -> Wording:
@@ -590,41 +574,6 @@ class Asked:
         return {**self.released.record(status, self.budget), "calls": self.calls}
 
 
-@dataclass(frozen=True)
-class Wording:
-    """How a release is put into words.
-
-    Attributes:
-        text: What is said where no model is asked, or its answer is not taken.
-        status: How the answer came about then.
-        prompt: A public prompt whose answer is said if it is taken.
-        taken: How the answer came about then.
-        note: What stands before what the model says.
-        kept: The question, and the released words that the model's answer must keep: a
-            refusal, another answer or a denial would throw away what was paid for.
-    """
-
-    text: str
-    status: Status
-    prompt: PromptValue | None = None
-    taken: Status = Status.ABSTAINED
-    note: str = ""
-    kept: tuple[str, tuple[str, ...]] = ("", ())
-
-    def led(self, said: str) -> str:
-        """Return what the model says, with the note before it if it says anything."""
-        return f"{self.note} {said.lstrip()}" if self.note and said.strip() else said
-
-    def takes(self, said: str) -> bool:
-        """Return whether the model's answer is taken."""
-        question, words = self.kept
-        return bool(said.strip()) and (not words or keeps(said, words, question))
-
-    def settled(self, said: str) -> tuple[str, Status]:
-        """Return the answer, and how it came about."""
-        return (said, self.taken) if self.takes(said) else (self.text, self.status)
-
-
 _sealed_models: WeakValueDictionary[tuple[int, int | None], SealedModel] = (
     WeakValueDictionary()
 )
@@ -639,9 +588,6 @@ def _sealed_model(model: Any, most: int | None) -> SealedModel:
     return found
 
 
-# ---- public calls: ordinary calls, in sight of every observer ------------------------
-
-
 def _step(name: str, function: Callable[..., T]) -> RunnableLambda[Any, T]:
     """Return a step of a blocking function, which is awaited on a thread of its own."""
 
@@ -651,79 +597,9 @@ def _step(name: str, function: Callable[..., T]) -> RunnableLambda[Any, T]:
     return RunnableLambda(function, afunction, name=name)
 
 
-def _answers(
-    model: Any, prompt: PromptValue, config: RunnableConfig | None, count: int = 1
-) -> list[Any]:
-    """Return the model's replies to a public prompt.
-
-    Raises:
-        PublicCallError: If it fails.
-        UnsealableModelError: If it has no blocking call.
-    """
-    try:
-        return list(model.batch([prompt] * count, _tagged(config)))
-    except NotImplementedError:
-        failure = ""
-    except Exception as error:  # noqa: BLE001 - replaced by an error of ours
-        failure = type(error).__name__
-    raise _public_call_error(failure)
-
-
-def _streamed(
-    model: Any, prompt: PromptValue, config: RunnableConfig
-) -> Iterator[tuple[str, Any]]:
-    """Yield what each piece of the model's reply adds to its answer, and the piece.
-
-    Raises:
-        PublicCallError: If it fails.
-    """
-    try:
-        pieces = AnswerPieces()
-        for piece in model.stream(prompt, _tagged(config)):
-            text = str(piece.text) if isinstance(piece, BaseMessage) else str(piece)
-            yield pieces.next(text), piece
-        yield pieces.rest(), None
-    except Exception as error:  # noqa: BLE001 - replaced by an error of ours
-        failure = type(error).__name__
-    else:
-        return
-    raise _public_call_error(failure)
-
-
-def _tagged(config: RunnableConfig | None) -> RunnableConfig:
-    return merge_configs(config, {"tags": TAGS})
-
-
-def _changed(model: Any, **fields: Any) -> Any:
-    """Return a copy of a model with other fields, as far as it has them.
-
-    What is bound to it stays bound, and a temperature above 0 stays as it is.
-    """
-    if isinstance(model, RunnableBinding):
-        free = {
-            name: value for name, value in fields.items() if name not in model.kwargs
-        }
-        return model.model_copy(update={"bound": _changed(model.bound, **free)})
-    if getattr(model, "temperature", None):
-        fields.pop("temperature", None)
-    known = {n: value for n, value in fields.items() if n in type(model).model_fields}
-    return model.model_copy(update=known)
-
-
-def _public_call_error(failure: str) -> Exception:
-    if not failure:
-        return UnsealableModelError(
-            "The model has no blocking call (_generate), which group calls need."
-        )
-    return PublicCallError(
-        f"The model failed on the question alone ({failure}). No record took part. "
-        "Call the model by itself, model.invoke('Hello'), to see what is wrong."
-    )
-
-
 def prepared_question(chain: DPChain, value: Any) -> PrivateQuestion:
     """Return a question after the public steps, out of callbacks' sight: for audits."""
     asked = chain._private(read_question(value))  # noqa: SLF001 - a part of the chain
     zero_shot, draft = chain._alone(asked.question)  # noqa: SLF001 - a part of the chain
-    answers = tuple(map(answer_of, zero_shot))
-    return asked.prepare(answers, "".join(map(answer_of, draft))).asked_alone()
+    told = tuple(map(answer_of, zero_shot))
+    return asked.prepare(told, "".join(map(answer_of, draft))).asked_alone()

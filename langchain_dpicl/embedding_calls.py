@@ -30,13 +30,11 @@ LARGEST_CALL = 256
 _pools: dict[int, Pool] = {}
 
 
-def calls_of(
-    units: Sequence[Hashable], batch_size: int | None, *, most: int = LARGEST_CALL
-) -> list[list[int]]:
-    """Return which texts share a call, as lists of their places, at `most` a call.
+def calls_of(units: Sequence[Hashable], batch_size: int | None) -> list[list[int]]:
+    """Return which texts share a call, as lists of their places.
 
     A `batch_size` puts so many texts into a call, in their order, whatever their units;
-    None puts those of one unit.
+    None puts those of one unit, `LARGEST_CALL` at most.
 
     Example:
         >>> calls_of(["ada", "bob", "ada"], None), calls_of(["ada", "bob", "ada"], 2)
@@ -45,7 +43,7 @@ def calls_of(
     places: dict[Hashable, list[int]] = {}
     for place, unit in enumerate(units):
         places.setdefault(unit, []).append(place)
-    together = list(places.values())
+    together, most = list(places.values()), LARGEST_CALL
     if batch_size is not None:
         most = parameters.count(batch_size, "embedding_batch_size")
         together = [list(range(len(units)))]
@@ -84,13 +82,9 @@ def each_call(
 ) -> list[Any]:
     """Make calls of an embedding; return what `take` makes of each one's vectors.
 
-    Args:
-        embedding: The embedding.
-        calls: The texts of each call.
-        take: Makes something of the vectors and the call's place, as soon as they are
-            there: a client may fill the same array again at its next call.
-        alone: Whether a call that fails gives None and touches no other. Else its error
-            ends all: no further call begins.
+    `take` gets the vectors and the call's place as soon as they are there: a client may
+    fill the same array again at its next call. With `alone` a call that fails gives
+    None and touches no other. Else its error ends all: no further call begins.
 
     Example:
         >>> from langchain_dpicl.offline import HashingEmbeddings

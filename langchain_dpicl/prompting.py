@@ -46,14 +46,10 @@ class Question:
 
 
 def read_question(value: Any) -> Question:
-    """Read a chain's input.
+    """Read a chain's input: a string, or a mapping with `question`.
 
-    Args:
-        value: A string, or a mapping with `question`, or else `input`, as LangChain's
-            agents and retrieval chains call it. Its `filter` says who takes part.
-
-    Raises:
-        InvalidParameterError: If there is no question in it, or it is too long.
+    It may be called `input`, as in LangChain's agents and retrieval chains. Its
+    `filter` says who takes part.
 
     Example:
         >>> read_question({"question": "Why?", "language": "French"}).variables
@@ -119,14 +115,8 @@ class Prompting:
     def check(self, metadata_keys: frozenset[str] | None, *, drafts: bool) -> None:
         """Refuse prompts that could not be filled for any group.
 
-        Args:
-            metadata_keys: The keys that records have; None if they are not known.
-            drafts: Whether the model drafts what the groups choose from.
-
-        Raises:
-            InvalidParameterError: If the group prompt has no place for the records, the
-                question, or drafted options, or the document prompt wants what no
-                record has.
+        `metadata_keys` are those that records have, if they are known; `drafts` says
+        whether the model drafts what the groups choose from.
         """
         unknown = set(self.document_prompt.input_variables) - {"page_content"}
         if metadata_keys is not None and not unknown <= metadata_keys:
@@ -162,19 +152,12 @@ class Prompting:
 
         How groups answer is no matter of it: it has no records that could support
         "none of these".
-
-        Raises:
-            InvalidParameterError: If the input lacks a variable of the prompt.
         """
         asked = replace(question, instructions="")
         return filled(self.prompt or PUBLIC_PROMPT, asked, context="")
 
     def texts(self, question: Question) -> list[str]:
-        """Return what tells these prompts from others: all are public.
-
-        Raises:
-            InvalidParameterError: If the input lacks a variable of the prompt.
-        """
+        """Return what tells these prompts from others: all are public."""
         return [
             self.group(question, ()).to_string(),
             self.public(question).to_string(),
@@ -198,11 +181,7 @@ class Prompting:
 def filled(
     template: BasePromptTemplate[Any], question: Question, **values: Any
 ) -> PromptValue:
-    """Fill a public template; it ignores what it does not use.
-
-    Raises:
-        InvalidParameterError: If the input lacks a variable of the prompt.
-    """
+    """Fill a public template, which ignores what it does not use; or refuse it."""
     given = {_INSTRUCTIONS: question.instructions}
     if _INSTRUCTIONS in template.partial_variables:
         given = {}  # Somebody's own, as with LangChain's parsers.

@@ -181,13 +181,8 @@ class PrivateQuestion:
     ) -> PrivateQuestion:
         """Do what is public before the charge; return the prepared question.
 
-        Args:
-            zero_shot: The model's answers to the question alone.
-            draft: The possible answers, as the model listed them.
-
-        Raises:
-            InvalidParameterError: If a prompt can't be filled, or the question or its
-                embedding can't be used.
+        It takes the model's answers to the question alone, and the possible answers, as
+        the model listed them.
         """
         parser, question = self.parser, self.question
         # A wording that can't be asked for must not fail after the charge.
@@ -206,9 +201,6 @@ class PrivateQuestion:
         """Return the prepared question with the model's figures without records.
 
         It is the same question where the parser reads none.
-
-        Raises:
-            PublicCallError: If the model gives none.
         """
         if not self.parser.reads_figures or self.decided() is not None:
             return self

@@ -274,50 +274,33 @@ class SealedModel:
         """
         self._probed_in = 0
 
-    def probe(self, prompt: PromptValue, *, again: bool = False) -> None:
+    def probe(self, prompt: PromptValue) -> None:
         """Make one public call, the way private ones are made, once a process.
 
-        Args:
-            prompt: A public prompt.
-            again: Whether to make it also where one was made.
-
-        Raises:
-            UnsealableModelError: If the model has no blocking call.
-            PublicCallError: If the call failed.
+        A model that has no blocking call, or fails, is refused; see
+        `public_call_error`.
         """
-        if self.is_probed and not again:
+        if self.is_probed:
             return
-        failure: type[Exception] | None = None
         try:
             self._generate(prompt)
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error)
-        if failure is NotImplementedError:
-            raise UnsealableModelError(
-                f"{type(self._model).__name__} has no blocking call, which groups are "
-                "asked by: its _generate() is not implemented. Pass a model that has "
-                "one, or give this one a _generate()."
-            )
-        if failure is not None:
-            raise PublicCallError(
-                f"The model failed on the question alone ({failure.__name__}). No "
-                "record took part. Call the model by itself, model.invoke('Hello'), to "
-                "see what is wrong."
-            )
-        self._probed_in = os.getpid()
+        else:
+            self._probed_in = os.getpid()
+            return
+        raise public_call_error(failure, self._model)
 
     def ask(
-        self,
-        prompts: Sequence[PromptValue | None],
-        done: Advance = no_progress,
+        self, prompts: Sequence[PromptValue], done: Advance = no_progress
     ) -> list[Slot]:
         """Ask the model once per prompt; return one slot for each, in their order.
 
-        None stands for a slot without a call; `done` is told how many more calls have
-        ended. A prompt whose call raises, or answers with no text, yields an abstaining
-        slot; the other slots are never affected. There is no time limit here: groups
-        share a server, a connection or a lock, so one slow group would push others past
-        any limit measured by the clock, and one unit would change many slots.
+        `done` is told how many more calls have ended. A prompt whose call raises, or
+        answers with no text, yields an abstaining slot; the other slots are never
+        affected. There is no time limit here: groups share a server, a connection or a
+        lock, so one slow group would push others past any limit measured by the clock,
+        and one unit would change many slots.
         """
 
         def call(prompt: PromptValue) -> Slot:
@@ -325,28 +308,8 @@ class SealedModel:
             done(1)
             return FAILED if slot is None else slot
 
-        asked = {
-            place: partial(call, prompt)
-            for place, prompt in enumerate(prompts)
-            if prompt is not None
-        }
-        found = sealed_context().run(self.pool.map, list(asked.values()))
-        slots = dict(zip(asked, found, strict=True))
-        return [slots.get(i, ABSTAIN) for i in range(len(prompts))]
-
-    def require_figures(self) -> None:
-        """Refuse a model that gives no log-likelihoods.
-
-        Raises:
-            InvalidParameterError: If it has no `log_likelihoods`.
-        """
-        if not callable(getattr(self._model, "log_likelihoods", None)):
-            raise InvalidParameterError(
-                f"{type(self._model).__name__} has no log_likelihoods(prompts, "
-                'continuations), which read="likelihood" asks. Pass a model that has '
-                "it: langchain_dpicl.likelihoods makes them of next-token models and "
-                'of chat models that tell top_logprobs. Or leave read= at "text".'
-            )
+        calls = [partial(call, prompt) for prompt in prompts]
+        return sealed_context().run(self.pool.map, calls)
 
     def each(self, calls: Sequence[Callable[[], T]]) -> list[T | None]:
         """Make calls of one slot each, in the sealed region alone.
@@ -362,15 +325,10 @@ class SealedModel:
         options: Sequence[str],
         done: Advance = no_progress,
     ) -> list[list[Figures | None]]:
-        """Ask how likely the options are after each prompt, one prompt a call.
+        """Ask how likely public options are after each prompt of each group.
 
-        A prompt whose call raises has None in its place; all others are asked all the
-        same.
-
-        Args:
-            rows: The prompts of each group.
-            options: Public texts, one at least.
-            done: Is told how many more rows have ended.
+        One prompt a call. One whose call raises has None in its place; all others are
+        asked all the same. `done` is told how many more groups have been asked.
         """
 
         def call(row: Sequence[PromptValue]) -> list[Figures | None]:
@@ -435,6 +393,22 @@ class SealedModel:
         takes_one = "run_manager" in inspect.signature(method).parameters
         manager = {"run_manager": None} if takes_one else {}
         return {"stop": self._stop, **manager, **self._bound}
+
+
+def public_call_error(failure: type[Exception], model: Any) -> DPError:
+    """Return the error for a model that failed on the question alone."""
+    while isinstance(model, RunnableBinding):
+        model = model.bound
+    if failure is NotImplementedError:
+        return UnsealableModelError(
+            f"{type(model).__name__} has no blocking call, which groups are asked by: "
+            "its _generate() is not implemented. Pass a model that has one, or give "
+            "this one a _generate()."
+        )
+    return PublicCallError(
+        f"The model failed on the question alone ({failure.__name__}). No record took "
+        "part. Call the model by itself, model.invoke('Hello'), to see what is wrong."
+    )
 
 
 def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:

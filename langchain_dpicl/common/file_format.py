@@ -86,7 +86,6 @@ SCHEMA = Kind(
     {"label": object, "columns": object, "template": object},
     1 << 24,
     "TableSchema.save shows how one looks.",
-    error=InvalidParameterError,
     signed=False,
     optional=frozenset({"template"}),
 )

@@ -29,7 +29,7 @@ from langchain_dpicl.groups.base import (
 )
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
-from langchain_dpicl.groups.units import shard_of, shards_of
+from langchain_dpicl.groups.units import shard_of
 
 __all__ = [
     "Collect",
@@ -39,5 +39,4 @@ __all__ = [
     "SampledGroups",
     "charging_units",
     "shard_of",
-    "shards_of",
 ]

@@ -410,40 +410,40 @@ def stacked(parts: Sequence[Vectors]) -> Vectors:
 # ---- columns -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """What each column of embedded records is."""
-
-    unit_key: str  # The unit id; also the key of the document's metadata.
-    text: str
-    vector: str
-    id: str | None  # The document's id.
-    metadata: Sequence[str] | None  # Further metadata; None: every other column.
-
-
-def read_columns(columns: Any, names: ColumnNames, *, progress: bool) -> Rows:
+def read_columns(
+    columns: Any,
+    unit_key: str,
+    *,
+    text: str,
+    vector: str,
+    id_column: str | None,
+    metadata: Sequence[str] | None,
+    progress: bool,
+) -> Rows:
     """Return the rows of columns; see `RetrievedGroups.from_embeddings`."""
-    _check_columns(columns, names)
-    lines, unit_ids = read_documents(_documents(columns, names), names.unit_key)
+    own = [text, vector, *([] if id_column is None else [id_column])]
+    _check_columns(columns, [unit_key, *own, *(metadata or ())])
+    further = columns if metadata is None else metadata
+    keys = [k for k in dict.fromkeys([unit_key, *further]) if k not in own]
+    documents = _documents(columns, text, id_column, keys)
+    lines, unit_ids = read_documents(documents, unit_key)
     count, parts = len(unit_ids), []
     with progress_bar("Reading embedded records", count, shown=progress) as advance:
         for first in range(0, count, _BATCH):
             places = range(first, min(first + _BATCH, count))
-            batch = columns[names.vector][first : first + _BATCH]
-            parts.append(unit_rows(batch, places))
+            parts.append(unit_rows(columns[vector][first : first + _BATCH], places))
             advance(len(places))
     return Rows(stacked(parts), lines, unit_ids)
 
 
-def _check_columns(columns: Any, names: ColumnNames) -> None:
+def _check_columns(columns: Any, needed: Sequence[str]) -> None:
     """Refuse what is no mapping of columns of one length, with the named among them."""
     if not isinstance(columns, Mapping):
         raise InvalidParameterError(
             f"Embedded records cannot be a {type(columns).__name__}. Pass a mapping of "
             'column names to arrays or lists: {"text": [...], "embedding": array, ...}.'
         )
-    needed = [names.unit_key, names.text, names.vector, *(names.metadata or ())]
-    for name in [*needed, *([] if names.id is None else [names.id])]:
+    for name in needed:
         if name not in columns:
             raise InvalidParameterError(
                 f"There is no column {name!r}. unit_key=, text_column=, "
@@ -462,18 +462,15 @@ def _check_columns(columns: Any, names: ColumnNames) -> None:
         )
 
 
-def _documents(columns: Mapping[str, Any], names: ColumnNames) -> Iterator[Document]:
+def _documents(
+    columns: Mapping[str, Any], text_column: str, id_column: str | None, keys: list[str]
+) -> Iterator[Document]:
     """Yield the documents of columns, row by row."""
-    known = {names.text, names.vector, names.id}
-    further = columns if names.metadata is None else names.metadata
-    keys = [
-        key for key in {names.unit_key: 0, **dict.fromkeys(further)} if key not in known
-    ]
-    texts, *cells = (_cells(columns[name]) for name in (names.text, *keys))
-    ids = [None] * len(texts) if names.id is None else _cells(columns[names.id])
+    texts, *cells = (_cells(columns[name]) for name in (text_column, *keys))
+    ids = [None] * len(texts) if id_column is None else _cells(columns[id_column])
     for row, (text, document_id) in enumerate(zip(texts, ids, strict=True)):
         if not isinstance(text, str) or not isinstance(document_id, str | None):
-            name = names.id if isinstance(text, str) else names.text
+            name = id_column if isinstance(text, str) else text_column
             raise InvalidParameterError(
                 f"Column {name!r} holds no string in row {row} (counted from 0)."
             )

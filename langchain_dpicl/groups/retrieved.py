@@ -27,7 +27,6 @@ from langchain_dpicl.groups.base import (
 from langchain_dpicl.groups.index import PreparedQuestion, ShardIndex
 from langchain_dpicl.groups.readers import VectorReader
 from langchain_dpicl.groups.records import (
-    ColumnNames,
     Rows,
     check_document_ids,
     check_embedding,
@@ -233,10 +232,15 @@ class RetrievedGroups(TermedSource):
         """
         terms = RetrievalTerms.of(options)
         check_embedding(embedding)
-        names = ColumnNames(
-            terms.unit_key, text_column, vector_column, id_column, metadata_columns
+        rows = read_columns(
+            columns,
+            terms.unit_key,
+            text=text_column,
+            vector=vector_column,
+            id_column=id_column,
+            metadata=metadata_columns,
+            progress=progress,
         )
-        rows = read_columns(columns, names, progress=progress)
         return cls(terms, embedding, _index(terms, rows, salt), random=random)
 
     @classmethod

@@ -8,12 +8,9 @@ is protected as a whole; to split one would break the guarantee.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import numpy as np
 from langchain_core.documents import Document
-from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
@@ -118,22 +115,7 @@ def shard_of(unit: Any, salt: bytes, n: int) -> int:
         >>> shard_of(7, b"k" * 32, 8) == shard_of(" 7 ", b"k" * 32, 8)
         True
     """
-    return int(shards_of([unit], salt, n)[0])
-
-
-def shards_of(units: Iterable[Any], salt: bytes, n: int) -> NDArray[np.int64]:
-    """Return `shard_of` of many units, shape (units,); an array of ids, too.
-
-    Example:
-        >>> shards_of(["p-1", 7], b"k" * 32, 8).tolist()
-        [0, 4]
-    """
     check_salt(salt)
     if not 1 <= n <= _MOST_SHARDS:
         raise InvalidParameterError(f"n must be from 1 to {_MOST_SHARDS}, not {n}.")
-    values = units.tolist() if isinstance(units, np.ndarray) else units
-    ids = [checked_unit_id(value, "Unit", i) for i, value in enumerate(values)]
-    known = {
-        unit_id: shard_number(unit_digest(salt, unit_id), n) for unit_id in set(ids)
-    }
-    return np.fromiter((known[unit_id] for unit_id in ids), np.int64, len(ids))
+    return shard_number(unit_digest(salt, checked_unit_id(unit, "Unit", 0)), n)

@@ -200,10 +200,7 @@ class ESAOutputParser(DPOutputParser):
     ) -> list[int]:
         """Return the votes of each candidate, and of the bins behind them. Private.
 
-        Args:
-            slots: One per group.
-            prepared: The candidates.
-            calls: The public number of calls; made-up answers fill up to it.
+        Made-up answers fill up to the public number of `calls`.
         """
         replies = [slot.text for slot in slots if slot.text is not None]
         texts = [text for text in replies if text.strip()]

@@ -54,10 +54,6 @@ def domain_places(answers: Iterable[str], domain: Sequence[str]) -> list[set[int
     after the other; one with brackets, "silent (no pain)", also where the words outside
     or inside them do. A name that two entries share in this way stands for neither.
 
-    Args:
-        answers: One text per slot that answered.
-        domain: Public words or phrases.
-
     Example:
         >>> domain_places(["A dry cough.", "None."], ["dry cough", "cough", "rash"])
         [{0, 1}, set()]

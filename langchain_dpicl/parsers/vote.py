@@ -260,8 +260,14 @@ class VoteOutputParser(DPOutputParser):
     @override
     def check_model(self, model: SealedModel) -> None:
         """Refuse a model without likelihoods, where these are read."""
-        if self.reads_figures:
-            model.require_figures()
+        told = getattr(model.model, "log_likelihoods", None)
+        if self.reads_figures and not callable(told):
+            raise InvalidParameterError(
+                f"{type(model.model).__name__} has no log_likelihoods(prompts, "
+                'continuations), which read="likelihood" asks. Pass a model that has '
+                "it: langchain_dpicl.likelihoods makes them of next-token models and "
+                'of chat models that tell top_logprobs. Or leave read= at "text".'
+            )
 
     @override
     def ask_alone(
@@ -449,14 +455,9 @@ def voted(
 ) -> Outcome:
     """Draw the noise of a vote and return the label that it releases, if it does.
 
-    Args:
-        counts: Votes of the labels, then of the bins that are none. Private.
-        labels: The public labels.
-        paid: The charge.
-        relation: How neighboring slots differ.
-        min_lead: From the noise's deviation to the least lead over every other label;
-            None: 0.
-        none: The reason where most chose none of them.
+    The counts are private: votes of the labels, then of the bins that are none.
+    `min_lead` gives the least lead over every other label, from the noise's deviation;
+    None: 0. `none` is the reason where most chose none of the labels.
     """
     event = cast("Gaussian", paid.events[0])
     noisy = voting.noisy_counts(counts, event, relation).tolist()
@@ -491,13 +492,9 @@ def verdict(
     a label reaches out of a tie with one of them in 5 % of questions. One of the three
     is the reason why no label comes out if it is clear in the same way.
 
-    Args:
-        noisy: Noisy votes of the labels.
-        others: Noisy numbers of the groups that chose none of them, of those whose
-            reply could not be read, and of those whose call failed.
-        sigma: Standard deviation of the noise of one count.
-        min_lead: Least noisy lead over every other label.
-        none: The reason where most chose none of them.
+    `others` are the noisy numbers of the groups that chose none of them, of those whose
+    reply could not be read, and of those whose call failed; `sigma` is the standard
+    deviation of the noise of one count.
 
     Returns:
         The place of the label that is released, or None; by how many deviations of the

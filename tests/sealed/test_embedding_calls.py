@@ -19,7 +19,6 @@ from langchain_dpicl.embedding_calls import (
     each_call,
     embed_question,
 )
-from langchain_dpicl.errors import InvalidParameterError
 
 seen = contextvars.ContextVar("seen", default="nothing")
 
@@ -111,17 +110,8 @@ def test_a_call_that_fails_ends_all_or_stands_alone() -> None:
 def test_a_call_holds_texts_of_one_unit_up_to_a_size() -> None:
     units = ["ada", "bob", "ada", 3, "ada"]
     assert calls_of(units, None) == [[0, 2, 4], [1], [3]]
-    assert calls_of(units, None, most=2) == [[0, 2], [4], [1], [3]]
-    assert calls_of(units, None, most=3) == [[0, 2, 4], [1], [3]]
-    assert calls_of(units, None, most=1) == [[0], [2], [4], [1], [3]]
     assert calls_of([], None) == calls_of([], 4) == []
     many = calls_of(["ada"] * 600, None)
     assert [len(call) for call in many] == [256, 256, 88]
     assert [place for call in many for place in call] == list(range(600))
     assert (LARGEST_CALL, CALLS_AT_ONCE) == (256, 16)
-
-
-@pytest.mark.parametrize("size", [0, -1, 1.5, True])
-def test_a_batch_has_a_size(size: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="embedding_batch_size"):
-        calls_of(["ada"], size)

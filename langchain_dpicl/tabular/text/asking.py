@@ -14,7 +14,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.hidden import hidden_repr
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.common.replies import Slot
+from langchain_dpicl.common.replies import ABSTAIN, Slot
 from langchain_dpicl.sealed import SealedModel, attempt, unwrap
 from langchain_dpicl.tabular.text.store import Readings
 from langchain_dpicl.tabular.text.units import Part
@@ -117,8 +117,8 @@ class Asking:
                 if not canceled.is_set():
                     # A template that fails on one text fails its unit alone.
                     prompt = attempt(partial(self._prompt, part.text))
-                    (slot,) = self._model.ask([prompt])
-                    self._keep(part, slot)
+                    slots = [ABSTAIN] if prompt is None else self._model.ask([prompt])
+                    self._keep(part, slots[0])
                     done(1)
 
             self._model.pool.map([partial(read, part) for part in pending])
