@@ -175,11 +175,11 @@ def nested(inner: Any, *, passes_config: bool) -> StructuredTool:
 
 
 @pytest.mark.parametrize(
-    ("way", "passes_config"), [("invoke", False), ("invoke", True), ("ainvoke", True)]
+    ("way", "passes_config", "saved"),
+    [("invoke", False, True), ("invoke", True, False), ("ainvoke", True, True)],
 )
-@pytest.mark.parametrize("saved", [False, True])
 async def test_a_sub_agent_charges_the_account_of_the_run(
-    saved: bool, passes_config: bool, way: str, groups: RetrievedGroups
+    way: str, passes_config: bool, saved: bool, groups: RetrievedGroups
 ) -> None:
     budget = account(queries=2)
     inner_model = AgentModel(

@@ -12,6 +12,7 @@ from langchain_core.prompts import (
     PromptTemplate,
 )
 from pydantic import ValidationError
+from suite import pairs
 from support.agent_parts import (
     CANARY,
     QUESTION,
@@ -69,8 +70,7 @@ async def test_the_content_is_the_answer_and_the_artifact_the_record(
     assert len(journal(budget)) == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("place", ["chain", "bound", "config"])
+@pytest.mark.parametrize(("place", "way"), pairs(["chain", "bound", "config"], WAYS))
 async def test_the_budget_is_found_wherever_it_is(
     place: str, way: str, groups: RetrievedGroups
 ) -> None:
@@ -104,8 +104,7 @@ async def test_a_spent_budget_is_an_error_message_that_says_what_to_do(
     assert (again.content, again.artifact["status"]) == ("cough", "cached")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("handled", [True, False, "Over."])
+@pytest.mark.parametrize(("handled", "way"), pairs([True, False, "Over."], WAYS))
 async def test_no_other_error_becomes_an_answer(
     handled: Any, way: str, groups: RetrievedGroups
 ) -> None:

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.graph import END, START, StateGraph
+from suite import pairs
 from support.chain_parts import (
     EMBEDDING,
     PARSERS,
@@ -254,20 +255,22 @@ class Cutter(BaseCallbackHandler):
         self._at("end", run_id)
 
 
-@pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
+CUTS = {
+    ("start", "public"): 0,
+    ("end", "public"): 0,
+    ("start", "release"): 0,
+    ("end", "release"): 1,
+    ("start", "word"): 1,
+    ("end", "word"): 1,
+}
+"""Where a question is cut, and how often it has been paid."""
+
+
 @pytest.mark.parametrize(
-    ("place", "paid"),
-    [
-        (("start", "public"), 0),
-        (("end", "public"), 0),
-        (("start", "release"), 0),
-        (("end", "release"), 1),
-        (("start", "word"), 1),
-        (("end", "word"), 1),
-    ],
+    ("place", "way"), pairs(CUTS, ["invoke", "ainvoke", "stream", "astream"])
 )
 async def test_a_cut_question_is_paid_at_most_once(
-    place: tuple[str, str], paid: int, way: str
+    place: tuple[str, str], way: str
 ) -> None:
     """Whatever is cut after the charge, the next one is given for nothing."""
     budget, cutter = rich(), Cutter(place)
@@ -283,7 +286,7 @@ async def test_a_cut_question_is_paid_at_most_once(
         else:
             chain.invoke(QUESTION, config)
     assert cutter.done
-    assert len(charges(budget.ledger, "default")) == paid
+    assert len(charges(budget.ledger, "default")) == CUTS[place]
     assert "cough" in str(chain.invoke(QUESTION).content)
     assert budget.spent().queries == 1
 
@@ -299,8 +302,13 @@ async def test_a_closed_stream_is_paid_at_most_once(is_async: bool) -> None:
     assert budget.spent().queries == 1
 
 
-@pytest.mark.parametrize("way", ["ainvoke", "astream", "abatch"])
-@pytest.mark.parametrize("name", sorted(PARSERS))
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *((name, "ainvoke") for name in sorted(PARSERS)),
+        *(("ptr", way) for way in ("astream", "abatch")),
+    ],
+)
 async def test_a_canceled_question_goes_on_and_stores_its_answer(
     name: str, way: str
 ) -> None:

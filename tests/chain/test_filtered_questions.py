@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -48,9 +47,12 @@ def groups(**terms: Any) -> RetrievedGroups:
     )
 
 
+GROUPS = groups()
+
+
 def make(source: Any = None, **parts: Any) -> DPChain:
     given: dict[str, Any] = {
-        "groups": source or groups(),
+        "groups": source or GROUPS,
         "model": AsyncScriptedModel(reply=reply),
         "parser": VoteOutputParser(labels=["cough", "rash"]),
         "budget": account(),
@@ -152,7 +154,7 @@ def test_keys_that_nobody_has_are_refused_when_the_chain_is_made() -> None:
 
 
 def test_a_questions_filter_is_within_that_of_the_groups() -> None:
-    chain = make(groups().where({"ward": ["1", "3"]}))
+    chain = make(GROUPS.where({"ward": ["1", "3"]}))
     assert chain.invoke(QUESTION).content == "cough"
     assert chain.invoke(asking(["1", "2"])).content == "cough"
     with pytest.raises(InvalidParameterError, match="no value of 'ward'"):
@@ -168,19 +170,15 @@ def test_cached_answers_know_their_filter() -> None:
     for one in (*asked, asking([" 1", 2]), asking(1)):
         assert record(chain.invoke(one))["status"] == "cached"
     assert budget.remaining().queries == 2
-    fixed = make(groups().where({"ward": "1"}), cache=True, budget=budget)
+    fixed = make(GROUPS.where({"ward": "1"}), cache=True, budget=budget)
     assert record(fixed.invoke(QUESTION))["status"] == "cached"
 
 
-@pytest.mark.parametrize("awaited", [False, True])
-def test_only_who_matches_pays_in_a_per_unit_account(awaited: bool) -> None:
+def test_only_who_matches_pays_in_a_per_unit_account() -> None:
     budget = account(scope="unit")
     chain = make(groups(score_threshold=0.2), budget=budget)
     for ward, paid in (("1", {"1"}), ("2", {"1", "2"})):
-        if awaited:
-            answer = asyncio.run(chain.ainvoke(asking(ward)))
-        else:
-            answer = chain.invoke(asking(ward))
+        answer = chain.invoke(asking(ward))
         assert answer.content == {"1": "cough", "2": "rash"}[ward]
         tag = budget.ledger.unit_tag
         balances = {one.tag for one in budget.ledger.unit_balances("default")}
@@ -209,7 +207,7 @@ def test_nobody_matches_is_a_fallback_and_costs_the_same() -> None:
 
 
 def test_audits_measure_a_filtered_chain() -> None:
-    only = groups().where({"ward": "1"})
+    only = GROUPS.where({"ward": "1"})
     made_up = [
         Document("A rash.", metadata={"patient": f"new-{ward}", "ward": ward})
         for ward in SAID

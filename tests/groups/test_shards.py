@@ -76,17 +76,6 @@ def test_documents_come_back_as_given_and_as_copies() -> None:
     assert groups.draw("rash") == [[original]]
 
 
-def test_equal_scores_do_not_follow_insertion() -> None:
-    # Many equal texts, more than a slot holds: FAISS alone keeps any of them.
-    documents = [note(f"p{i}", "rash", visit=i) for i in range(60)]
-    terms: dict[str, Any] = {"n_groups": 2, "docs_per_group": 3}
-    expected = retrieved(documents, **terms).draw("rash")
-    for order in (documents[::-1], documents[30:] + documents[:30]):
-        assert retrieved(order, **terms).draw("rash") == expected
-    other = retrieved(documents, salt=bytes(32), **terms).draw("rash")
-    assert units(other) != units(expected)
-
-
 @pytest.mark.parametrize("gone", range(0, 12, 3))
 def test_a_person_who_goes_changes_no_bit_of_another(gone: int) -> None:
     """Not the vectors, nor the order in which a shard's records stand."""

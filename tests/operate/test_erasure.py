@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.canaries import marker
 from support.chain_parts import record
 from support.erasure_workers import MARK, PERSON, chain_over, saved
 from support.frames import private_locals
 from support.groups_fakes import QUESTION, WordEmbedding, bits, note, retrieved
 from support.ledgers import UNIT_PLANNED, spend
+from unit_tests.wall.marks import mark
 
 from langchain_dpicl import (
     InvalidParameterError,
@@ -188,8 +188,8 @@ def test_what_can_not_be_erased_from_changes_nothing(
 def test_no_frame_of_an_error_names_the_person(
     index: Path, tmp_path: Path, cause: str
 ) -> None:
-    unit = marker("unit", 17)
-    retrieved([note(unit, marker("document", 17))], n_groups=1).save(tmp_path / "one")
+    unit = mark("unit", 17)
+    retrieved([note(unit, mark("record", 17))], n_groups=1).save(tmp_path / "one")
     if cause == "broken":
         index = tmp_path / "one"
         next(index.glob("vectors-*")).unlink()

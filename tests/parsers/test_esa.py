@@ -25,7 +25,6 @@ from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, release, rich
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.replies import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.common.units import Relation
-from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
@@ -245,14 +244,6 @@ def test_a_client_may_use_its_array_again(seen: list[list[int]]) -> None:
     release(esa(Reusing()), slots)
     release(esa(INNER), slots)
     assert seen[0] == seen[1]
-
-
-def test_servers_are_asked_at_once_and_models_here_are_not() -> None:
-    server, here = WatchingServer(), Watching()
-    release(esa(server), OTHERS)
-    release(esa(here), OTHERS)
-    assert 1 < server.most_at_once <= CALLS_AT_ONCE
-    assert here.most_at_once == 1
 
 
 class Talking(WatchingServer):

@@ -119,6 +119,7 @@ def test_one_person_changes_one_vote(calibrate: Any) -> None:
     assert (1, 1) in seen
 
 
+@pytest.mark.whole
 @given(world=worlds(), seed=st.integers(0, 9), calibrate=st.sampled_from(CALIBRATIONS))
 def test_one_person_changes_one_vote_of_any_corpus(
     world: Any, seed: int, calibrate: Any
@@ -236,8 +237,11 @@ def favorite(prompt: str, options: Sequence[str]) -> list[float]:
     return [bias[option] + learned.get(option, 0.0) for option in options]
 
 
-@pytest.mark.parametrize("calibrate", ["question", "public", ["a tree"]], ids=str)
-@pytest.mark.parametrize("way", ASK)
+@pytest.mark.parametrize(
+    ("way", "calibrate"),
+    [*((way, "question") for way in ASK), ("invoke", "public"), ("batch", ["a tree"])],
+    ids=str,
+)
 async def test_a_vote_is_what_records_raise_and_not_the_models_favorite(
     way: str, calibrate: Any
 ) -> None:

@@ -53,8 +53,9 @@ def expected(prompt: str, option: str, *, bos: bool) -> float:
     return total
 
 
-@pytest.mark.parametrize("bos", [False, True])
-@pytest.mark.parametrize(("ending", "space"), [("", " "), ("\n", "")])
+@pytest.mark.parametrize(
+    ("bos", "ending", "space"), [(False, "\n", ""), (True, "", " ")]
+)
 def test_a_continuation_is_the_sum_over_its_tokens(
     bos: bool, ending: str, space: str
 ) -> None:

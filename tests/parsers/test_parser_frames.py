@@ -9,14 +9,14 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import Generation
-from support.canaries import marker
 from support.frames import private_locals
 from support.parser_parts import PARSERS, rich
+from unit_tests.wall.marks import mark
 
 from langchain_dpicl import BudgetExhaustedError, InvalidParameterError, NoBudgetError
 from langchain_dpicl.parsers import DPOutputParser
 
-ANSWERS = [f"A dry cough, said {marker('answer', n)}." for n in range(20)]
+ANSWERS = [f"A dry cough, said {mark('answer', n)}." for n in range(20)]
 
 
 class Errors(BaseCallbackHandler):

@@ -402,7 +402,6 @@ texts = st.lists(st.sampled_from([*PIECES.split(), "\n", "I don't know"])).map("
 
 
 @EACH
-@settings(deadline=None, max_examples=150)
 @given(text=texts | st.text(max_size=200))
 @example(text="\ud800")
 @example(text="\x00**\u0300")

@@ -78,8 +78,8 @@ def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly
     with use(SeededRandom(2)):
         outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)
         fewer = release(parser, [failing] * 40 + [Slot("cough")] * 60, paid=noise)
-        equal = [failing] * 50 + [Slot("cough")] * 50
-        ties = [release(parser, equal, paid=noise) for _ in range(200)]
+    equal = [failing] * 50 + [Slot("cough")] * 50
+    ties = outcomes(parser, equal, runs=200, paid=noise)
     assert outcome.details["reason"] == reason
     assert outcome.text is None
     # Noise alone makes an answer of a tie in 5 % of releases; four deviations more.
@@ -88,8 +88,9 @@ def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly
     assert fewer.text == "cough"
 
 
-@pytest.mark.parametrize("labels", [2, 8, 40])
-@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    ("labels", "relation"), [(2, Relation.REPLACE), (8, Relation.ADD_REMOVE)]
+)
 def test_a_label_that_nobody_chose_comes_out_in_one_of_a_hundred_questions(
     labels: int, relation: Relation
 ) -> None:
@@ -115,10 +116,9 @@ def test_twin_without_a_bin_for_none_a_few_votes_would_be_an_answer() -> None:
     assert share_released(outcomes(parser, slots, runs=400)) > 0.8
 
 
-@pytest.mark.parametrize("votes", [20, 45])
-def test_an_even_race_of_drafted_labels_comes_out_in_one_of_twenty(votes: int) -> None:
+def test_an_even_race_of_drafted_labels_comes_out_in_one_of_twenty() -> None:
     parser = drafting()
-    slots = [Slot("cough")] * votes + [Slot("rash")] * votes
+    slots = [Slot("cough")] * 45 + [Slot("rash")] * 45
     found = outcomes(parser, slots, prepared=parser.prepare(DRAFTED))
     assert 0.03 < share_released(found) < 0.065
     silent = [one for one in found if one.status is not Status.RELEASED]
@@ -162,25 +162,6 @@ def test_without_any_draft_nothing_is_asked_or_paid(reply: str) -> None:
     assert found.status is Status.FALLBACK
     assert found.details["reason"] == "the model listed no option"
     assert parser.public_outcome(("a",)) is None
-
-
-@pytest.mark.parametrize(
-    ("terms", "message"),
-    [
-        ({"labels": ["a", "b"], "aliases": {"x": ["y"]}}, "'x', which is not a label"),
-        ({"labels": ["a"]}, "at least two labels"),
-        ({"labels": "drafts"}, "give a list of labels"),
-        ({"labels": "draft", "max_labels": 0}, "max_labels"),
-        ({"labels": ["a", "b"], "min_lead": -1}, "min_lead"),
-        ({"labels": ["a", "b"], "min_lead": math.inf}, "min_lead"),
-        ({"labels": ["a", "b"], "min_lead": math.nan}, "min_lead"),
-    ],
-)
-def test_labels_that_make_no_sense_are_refused(
-    terms: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidParameterError, match=message):
-        VoteOutputParser(**terms)
 
 
 def test_alone_drafted_labels_need_a_question() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 
-from support.canaries import look
+from unit_tests.wall.marks import marks_in
 
 
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:
@@ -34,4 +34,4 @@ def locals_of(error: BaseException, caller: str) -> list[str]:
 
 def private_locals(error: BaseException, caller: str) -> list[str]:
     """Return the locals, of all frames, that show something private."""
-    return [found for found in locals_of(error, caller) if look(found).private]
+    return [found for found in locals_of(error, caller) if marks_in(found)]

@@ -143,16 +143,8 @@ _texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 
 
 @st.composite
-def corpora(draw: st.DrawFn) -> tuple[list[Document], list[Document], str]:
-    """Draw a corpus, the same corpus without one unit, and the unit's id.
-
-    Some units have records in several wards.
-    """
+def corpora(draw: st.DrawFn) -> list[Document]:
+    """Draw a corpus; some units have records in several wards."""
     row = st.tuples(st.integers(0, 7), _texts, st.integers(0, 2))
-    documents = [
-        note(f"p{unit}", text, ward=ward)
-        for unit, text, ward in draw(st.lists(row, min_size=1, max_size=24))
-    ]
-    gone = draw(st.sampled_from(sorted({doc.metadata["unit"] for doc in documents})))
-    rest = [doc for doc in documents if doc.metadata["unit"] != gone]
-    return documents, rest, gone
+    rows = draw(st.lists(row, min_size=1, max_size=24))
+    return [note(f"p{unit}", text, ward=ward) for unit, text, ward in rows]

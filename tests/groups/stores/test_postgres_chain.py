@@ -20,8 +20,7 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize("scope", ["corpus", "unit"])
-@pytest.mark.parametrize("sampling_rate", [1.0, 0.5])
+@pytest.mark.parametrize(("scope", "sampling_rate"), [("corpus", 1.0), ("unit", 0.5)])
 def test_a_chain_is_charged_as_over_memory(
     server: VectorServer, scope: Any, sampling_rate: float
 ) -> None:

@@ -25,23 +25,26 @@ from unit_tests.wall.marks import marks_in
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 TESTS = Path(__file__).parents[2]
 PROGRAM = """
-import asyncio, contextlib, sys
+import asyncio, contextlib, os
+from urllib.request import urlopen
 from faces import DPChain, VoteOutputParser, open_for_tests
 from langsmith.run_trees import get_cached_client
 from unit_tests.wall.leaky import AsyncLeakyModel, LeakyModel
 from unit_tests.wall.ways import LABELS, QUESTION, corpus_account, groups
 
-with open_for_tests() if sys.argv[1] == "open" else contextlib.nullcontext():
-    for model in (LeakyModel, AsyncLeakyModel):
-        chain = DPChain(
-            groups=groups(sampled=False),
-            model=model(script=lambda _prompt: None),
-            parser=VoteOutputParser(labels=LABELS),
-            budget=corpus_account(":memory:"),
-        )
-        chain.invoke(QUESTION)
-        asyncio.run(chain.ainvoke(QUESTION))
-get_cached_client().flush()
+for wall in (contextlib.nullcontext, open_for_tests):
+    with wall():
+        for model in (LeakyModel, AsyncLeakyModel):
+            chain = DPChain(
+                groups=groups(sampled=False),
+                model=model(script=lambda _prompt: None),
+                parser=VoteOutputParser(labels=LABELS),
+                budget=corpus_account(":memory:"),
+            )
+            chain.invoke(QUESTION)
+            asyncio.run(chain.ainvoke(QUESTION))
+    get_cached_client().flush()
+    urlopen(os.environ["LANGSMITH_ENDPOINT"], b"all sent")
 """
 
 
@@ -120,8 +123,8 @@ FORMS = {
 }
 
 
-def collected(collector: Collector, form: str, wall: str) -> list[bytes]:
-    """Return what a process that is traced sends."""
+def collected(collector: Collector, form: str) -> tuple[list[bytes], list[bytes]]:
+    """Return what a process that is traced sends: behind the wall, and in the open."""
     address = f"http://127.0.0.1:{collector.server_address[1]}/{form}"
     given = {"TRACING": "true", "ENDPOINT": address, "API_KEY": "k", "PROJECT": "p"}
     environment = {
@@ -129,22 +132,20 @@ def collected(collector: Collector, form: str, wall: str) -> list[bytes]:
         **{f"LANGSMITH_{name}": value for name, value in given.items()},
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
     }
-    program = [sys.executable, "-W", "ignore", "-c", PROGRAM, wall]
-    subprocess.run(program, env=environment, check=True, timeout=120)
+    program = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    subprocess.run(program, env=environment, check=True, timeout=240)
     assert FORMS[form] in {kind for kind, _ in collector.bodies}
-    return [body for _, body in collector.bodies]
+    bodies = [body for _, body in collector.bodies]
+    first = bodies.index(b"all sent")
+    return bodies[:first], bodies[first:]
 
 
 @pytest.mark.promise("a-collector-gets-no-record")
-@pytest.mark.parametrize("form", FORMS)
-def test_a_collector_gets_nothing_private(collector: Collector, form: str) -> None:
-    sent = collected(collector, form, "closed")
-    assert marks_in(sent) == []
-    assert any(b"What did lisinopril give?" in body for body in sent)
-
-
 @pytest.mark.promise("a-collector-gets-no-record", twin=True)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_collector_of_an_open_wall_gets_it(collector: Collector, form: str) -> None:
+def test_a_collector_gets_nothing_private(collector: Collector, form: str) -> None:
+    sealed, in_the_open = collected(collector, form)
+    assert marks_in(sealed) == []
+    assert any(b"What did lisinopril give?" in body for body in sealed)
     with pytest.raises(AssertionError):
-        assert marks_in(collected(collector, form, "open")) == []
+        assert marks_in(in_the_open) == []

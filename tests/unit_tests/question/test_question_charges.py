@@ -45,6 +45,7 @@ from questions import (
 )
 from scripted import AsyncScriptedModel, ScriptedModel
 from sqlalchemy import Pool, event
+from suite import pairs
 
 GROUPS = stored(clinic(), n_groups=8, docs_per_group=9)
 HELD = sum(map(bool, slots(GROUPS, ASKED)))
@@ -141,8 +142,7 @@ REFUSED: dict[str, tuple[Any, type[DPError]]] = {
 
 
 @pytest.mark.promise("fail-closed", "budget-errors-are-raised")
-@pytest.mark.parametrize("case", REFUSED)
-@WAYS
+@pytest.mark.parametrize(("case", "way"), pairs(REFUSED, ASK))
 async def test_what_cannot_be_paid_asks_no_group(
     case: str, way: str, tmp_path: Path
 ) -> None:
@@ -273,17 +273,9 @@ async def test_other_terms_are_another_question() -> None:
     asked: list[tuple[Any, Any, Any, dict[str, Any]]] = [
         (GROUPS, exact_vote(LABELS), ASKED, {}),
         (GROUPS, exact_vote(LABELS), f"{ASKED} rash", {}),
-        (
-            GROUPS,
-            exact_vote(LABELS),
-            {"question": ASKED, "filter": {"ward": "1"}},
-            by_ward,
-        ),
-        (
-            GROUPS,
-            exact_vote(LABELS),
-            {"question": ASKED, "filter": {"ward": "0"}},
-            by_ward,
+        *(
+            (GROUPS, exact_vote(LABELS), {"question": ASKED, "filter": only}, by_ward)
+            for only in ({"ward": "1"}, {"ward": "0"})
         ),
         (GROUPS.where({"ward": "1"}), exact_vote(LABELS), f"{ASKED}?", {}),
         (GROUPS, exact_vote(LABELS), f"{ASKED}?", {}),

@@ -35,6 +35,7 @@ from questions import (
     worlds,
 )
 from scripted import ScriptedEmbeddings
+from suite import pairs
 from worlds import UNIT, without
 
 WAYS: dict[str, Callable[..., RetrievedGroups]] = {
@@ -75,12 +76,11 @@ def check_property(draw: Draw) -> None:
 
 
 @pytest.mark.promise("one-unit-one-slot", "ties-without-order")
-@pytest.mark.parametrize("terms", TERMS.values(), ids=TERMS.keys())
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(("way", "terms"), pairs(WAYS, TERMS))
 @given(world=worlds())
-def test_a_person_changes_one_slot(way: Any, terms: Any, world: Any) -> None:
+def test_a_person_changes_one_slot(way: str, terms: str, world: Any) -> None:
     """Nobody else's slot changes a bit; the person's is the shard of the id."""
-    check_one_slot(lambda documents: slots(way(documents, **terms), ASKED), world)
+    check_one_slot(lambda d: slots(WAYS[way](d, **TERMS[terms]), ASKED), world)
 
 
 @pytest.mark.promise("one-unit-one-slot")

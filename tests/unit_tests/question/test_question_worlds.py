@@ -32,6 +32,7 @@ from questions import (
 )
 from scipy.stats import chi2
 from scripted import AsyncScriptedModel, ScriptedModel
+from suite import pairs
 from worlds import without
 
 LABELS = ("oak", "elm", "fir", "ash", "yew", "box", "bay", "fig")
@@ -74,8 +75,9 @@ def check_neighbors(one: Asking, other: Asking) -> None:
 
 
 @pytest.mark.promise("one-reply-differs", "calls-padded")
-@pytest.mark.parametrize("kind", [ScriptedModel, AsyncScriptedModel])
-@pytest.mark.parametrize("way", ASK)
+@pytest.mark.parametrize(
+    ("kind", "way"), pairs([ScriptedModel, AsyncScriptedModel], ASK)
+)
 async def test_one_person_changes_one_reply(way: str, kind: Any) -> None:
     """By each of LangChain's ways, with replies that vary by a seed."""
     documents = clinic()
@@ -138,8 +140,9 @@ FAULTS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.promise("failed-slot-abstains", "one-reply-differs")
-@pytest.mark.parametrize("kind", [ScriptedModel, AsyncScriptedModel])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "kind"), pairs(FAULTS, [ScriptedModel, AsyncScriptedModel])
+)
 async def test_a_record_that_breaks_its_call_silences_its_slot_alone(
     fault: str, kind: Any
 ) -> None:
@@ -245,7 +248,7 @@ async def test_the_released_answer_has_the_votes_law() -> None:
     parser = VoteOutputParser(labels=["oak", "elm"], noise_multiplier=z, min_lead=0.0)
     made = chain(groups, model, parser, account(), cache=False)
     errors: list[float] = []
-    for number in range(150):
+    for number in range(60):
         model.prompts.clear()
         answer = made.invoke(f"{ASKED} {number}")
         said = Counter(script(prompt) for prompt in group_prompts(model))
