@@ -11,6 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta, timezone
 from itertools import compress
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,6 @@ from langchain_dpicl import (
 from langchain_dpicl.budget import Purchase, charges
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import CorpusTerms, backup_ledger, book, open_ledger
-from langchain_dpicl.ledger.terms import microseconds
 from langchain_dpicl.mechanisms import (
     keyword_joint,
     keyword_ptr,
@@ -166,10 +166,10 @@ class Filter:
     def pays(self, *events: Any) -> bool:
         """Whether the events fit; they are spent then."""
         cost = self._filter.cost(events)
-        if not self._filter.affords(self._spent, cost):
-            return False
-        self._spent = accounting.Cost(*map(sum, zip(self._spent, cost, strict=True)))
-        return True
+        both = accounting.Cost(*map(sum, zip(self._spent, cost, strict=True)))
+        is_paid = max(both) <= accounting.UNITS
+        self._spent = both if is_paid else self._spent
+        return is_paid
 
 
 # ---- ledger --------------------------------------------------------------------------
@@ -254,7 +254,8 @@ def renew(account: Any) -> str:
 
 def at(moment: Any) -> Any:
     """Set the ledger's clock inside a `with` block."""
-    time = microseconds(moment)
+    start = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    time = (moment - start) // timedelta(microseconds=1)
     return mock.patch.object(book, "database_time", return_value=time)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from langchain_dpicl.accounting.compose import bound
@@ -56,88 +56,70 @@ def noise_multiplier(
     gaussian = Gaussian(noise_multiplier=None, sampling_rate=sampling_rate)
     failure = Failure(delta0=delta0, sampling_rate=sampling_rate)
     charge = Charge(name="gaussian", parts=(gaussian, failure))
-    plan = {charge: parameters.count(uses, "uses")}
-    event: Any = calibrate(plan, epsilon, delta)[charge][0]
+    event: Any = calibrate(charge, uses, epsilon, delta)[0]
     return float(event.noise_multiplier)
 
 
 def calibrate(
-    plan: Mapping[Charge, int], epsilon: float, delta: float
-) -> dict[Charge, tuple[Event, ...]]:
-    """Return the events of one use of each charge: the least scale within the budget.
+    charge: Charge, uses: int, epsilon: float, delta: float
+) -> tuple[Event, ...]:
+    """Return the events of one of `uses` equal releases: the least scale in the budget.
 
     Args:
-        plan: How often each charge is made.
+        charge: What each release costs, with holes.
+        uses: How many releases there are.
         epsilon: Budget; finite and above 0.
         delta: Total failure probability, above 0 and below 1. Open failures get half
             of it together, equal ones each.
 
     Returns:
-        The events, in the order of each charge's parts. The bound at the scale that
-        was taken was computed, and is at most epsilon. The scale is at most 4e-4 above
-        the least one (1e-9 without sampled Gaussians). A charge of disjoint classes
-        stands alone in its plan: each class gets the least scale by itself.
+        The events, in the order of the charge's parts. The bound at the scale that was
+        taken was computed, and is at most epsilon. The scale is at most 4e-4 above the
+        least one (1e-9 without sampled Gaussians). Of disjoint classes each gets the
+        least scale by itself.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or no scale is within
             the budget.
 
     Example:
-        >>> votes = Charge(name="vote", parts=(Gaussian(noise_multiplier=None),))
-        >>> event = calibrate({votes: 20}, epsilon=1.0, delta=1e-6)[votes][0]
-        >>> round(event.noise_multiplier, 4)
+        >>> vote = Charge(name="vote", parts=(Gaussian(noise_multiplier=None),))
+        >>> round(calibrate(vote, 20, 1.0, 1e-6)[0].noise_multiplier, 4)
         18.8933
     """
     parameters.epsilon(epsilon)
     parameters.delta(delta)
-    for uses in plan.values():
-        parameters.count(uses, "uses")
-    if not plan:
-        return {}
-    first, *others = plan
-    if any(map(_has_open_classes, plan)):
-        if others:
-            raise InvalidParameterError(
-                "A charge that sets the noise of disjoint classes is planned alone."
-            )
-        n = plan[first]
-        events = by_class(first, lambda c: calibrate({c: n}, epsilon, delta)[c])
-        return {first: events}
-    delta0 = _open_failure(plan, delta)
+    parameters.count(uses, "uses")
+    return by_class(charge, lambda part: _calibrated(part, uses, epsilon, delta))
+
+
+def _calibrated(
+    charge: Charge, uses: int, epsilon: float, delta: float
+) -> tuple[Event, ...]:
+    """Return `calibrate` of a charge without open classes."""
+    delta0 = _open_failure(charge, uses, delta)
+
+    def loss_at(scale: float, *, is_fine: bool = True) -> float:
+        return bound(merge(charge.at(scale, delta0), uses), delta, is_fine=is_fine)
 
     def excess(log_scale: float, *, is_fine: bool) -> float:
-        scale = math.exp(log_scale)
-        events = [e for c, n in plan.items() for e in merge(c.at(scale, delta0), n)]
-        loss = bound(merge(events), delta, is_fine=is_fine)
+        loss = loss_at(math.exp(log_scale), is_fine=is_fine)
         return min(math.log(loss / epsilon), 700.0) if loss > 0 else -700.0
 
-    log_scale = _least_scale(excess, plan)
+    log_scale = _least_scale(excess, charge)
     if log_scale is None:
         raise InvalidParameterError(
             f"No noise up to {LARGEST_SCALE:g} keeps the plan within epsilon "
             f"{epsilon:g} at delta {delta:g}. Raise epsilon, or lower the uses."
         )
     scale = math.exp(log_scale)
-    even = _even_scale(plan, epsilon, delta)
-    # Pure losses that add up to epsilon, rather than to a hair more at this delta.
-    if even is not None and even <= scale * (1 + _EVEN):
-        scale = even
-    return {charge: charge.at(scale, delta0) for charge in plan}
-
-
-def _even_scale(
-    plan: Mapping[Charge, int], epsilon: float, delta: float
-) -> float | None:
-    """Return a scale at which pure releases add up to epsilon, to the last place."""
-    parts = [(part, n) for charge, n in plan.items() for part in charge.parts]
-    if any(part != Pure(epsilon=None, count=part.count) for part, _ in parts):
-        return None
-    scale = sum(part.count * n for part, n in parts) / epsilon
-    for even in (scale, math.nextafter(scale, math.inf)):
-        events = [e for c, n in plan.items() for e in merge(c.at(even), n)]
-        if bound(merge(events), delta) <= epsilon:
-            return even
-    return None
+    if all(part == Pure(epsilon=None, count=part.count) for part in charge.parts):
+        # Pure losses that add up to epsilon, not to a hair more at this delta.
+        whole = sum(part.count for part in charge.parts) * uses / epsilon
+        for even in (whole, math.nextafter(whole, math.inf)):
+            if even <= scale * (1 + _EVEN) and loss_at(even) <= epsilon:
+                return charge.at(even, delta0)
+    return charge.at(scale, delta0)
 
 
 def by_class(
@@ -155,9 +137,9 @@ def by_class(
     return (only.model_copy(update={"branches": branches}),)
 
 
-def scale_range(charges: Iterable[Charge]) -> tuple[float, float]:
+def scale_range(charge: Charge) -> tuple[float, float]:
     """Return the logarithms of the scales at which each open part is in its range."""
-    shares = [share for charge in charges for share in charge.shares] or [1.0]
+    shares = charge.shares or (1.0,)
     low, high = math.log(LEAST_SCALE), math.log(LARGEST_SCALE)
     # A little inside of the range: the events' fields are rounded.
     return (
@@ -166,14 +148,9 @@ def scale_range(charges: Iterable[Charge]) -> tuple[float, float]:
     )
 
 
-def _has_open_classes(charge: Charge) -> bool:
-    return charge.is_open and isinstance(charge.parts[0], Parallel)
-
-
-def _open_failure(plan: Mapping[Charge, int], delta: float) -> float:
+def _open_failure(charge: Charge, uses: int, delta: float) -> float:
     """Return the delta0 of each open failure."""
-    parts = [(part, uses) for charge, uses in plan.items() for part in charge.parts]
-    taken = sum(failure_of([part]) * n for part, n in parts if not is_open(part))
+    taken = uses * failure_of(part for part in charge.parts if not is_open(part))
     rest = delta - float(taken)
     if rest <= 0:
         raise InvalidParameterError(
@@ -182,22 +159,20 @@ def _open_failure(plan: Mapping[Charge, int], delta: float) -> float:
         )
     weights = [
         part.sampling_rate * part.count * uses
-        for part, uses in parts
+        for part in charge.parts
         if isinstance(part, Failure) and is_open(part)
     ]
     return min(0.5, FAILURE_SHARE * rest / sum(weights)) if weights else 0.0
 
 
-def _least_scale(
-    excess: Callable[..., float], plan: Mapping[Charge, int]
-) -> float | None:
+def _least_scale(excess: Callable[..., float], charge: Charge) -> float | None:
     """Return the logarithm of the least scale within the budget, if there is one.
 
     A quick bound, without loss distributions, gives the upper end of the search.
     """
-    least, largest = scale_range(plan)
-    parts = [part for charge in plan for part in charge.parts]
-    if not any(map(is_open, parts)):
+    least, largest = scale_range(charge)
+    parts = charge.parts
+    if not charge.is_open:
         return 0.0 if excess(0.0, is_fine=True) <= 0 else None
     is_sampled = any(isinstance(e, Gaussian) and e.sampling_rate < 1 for e in parts)
     quick = functools.partial(excess, is_fine=False)

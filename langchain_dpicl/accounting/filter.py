@@ -62,8 +62,6 @@ class Filter(Public):
         >>> cost = account.cost([Gaussian(noise_multiplier=20.0)])
         >>> UNITS // cost.loss
         140
-        >>> account.affords(Cost(UNITS, 0), cost)
-        False
     """
 
     epsilon: Positive
@@ -91,10 +89,6 @@ class Filter(Public):
         failure costs `UNITS + 1`.
         """
         return _cost(self, merge(events))
-
-    def affords(self, spent: Cost, cost: Cost) -> bool:
-        """Return whether a further cost fits beside what was spent."""
-        return max(spent[0] + cost[0], spent[1] + cost[1]) <= UNITS
 
     def fill(self, charge: Charge, uses: int) -> tuple[Event, ...]:
         """Return a charge's events: the least noise that lasts for `uses` of them.
@@ -168,7 +162,7 @@ class Filter(Public):
         def fits(log_scale: float) -> bool:
             return self.cost(charge.at(math.exp(log_scale), delta0)).loss <= units
 
-        low, high = scale_range([charge])
+        low, high = scale_range(charge)
         if not fits(high):
             raise InvalidParameterError(
                 f"Not even the largest noise is within one {charge.name} release's "
@@ -207,25 +201,16 @@ def _loss(order: float, events: Iterable[Event]) -> Fraction:
     return total
 
 
-def best_order(
-    epsilon: float,
-    delta: float,
-    mix: Iterable[Event] = (Gaussian(noise_multiplier=1.0),),
-) -> float:
-    """Return the order at which a mix can be repeated most often, `delta` for the rest.
+def best_order(epsilon: float, delta: float) -> float:
+    """Return the order at which a Gaussian release can be repeated most often.
 
-    The mix is what is expected, never what was seen. Another costs uses, not privacy.
+    It is what is expected. Other releases cost uses there, not privacy.
 
     Example:
         >>> round(best_order(1.0, 1e-5), 1)
         17.8
     """
     loss, gain = parameters.epsilon(epsilon), parameters.delta(delta)
-    events = merge(mix)
-
-    def repeats(x: np.ndarray) -> np.ndarray:
-        each = sum(event.count * divergence(event, x) for event in events)
-        return (loss + headroom(x, gain)) / each
-
-    orders = np.r_[np.geomspace(1e-4, 1e6, 4001), np.arange(1.0, 257.0)]
-    return 1 + float(orders[np.argmax(repeats(orders))])
+    x = np.r_[np.geomspace(1e-4, 1e6, 4001), np.arange(1.0, 257.0)]
+    each = divergence(Gaussian(noise_multiplier=1.0), x)
+    return 1 + float(x[np.argmax((loss + headroom(x, gain)) / each)])

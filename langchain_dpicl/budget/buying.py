@@ -244,13 +244,7 @@ class Purchase:
 
 
 def taken_or_payable(purchase: Purchase, noun: str, way_out: str) -> Stored | None:
-    """Return the stored release that is taken; None if another one can be paid for.
-
-    Args:
-        purchase: What is to be bought; with `anew` nothing stored is taken.
-        noun: What a release is called, in messages.
-        way_out: What takes a stored one, in messages.
-    """
+    """Return the stored release that is taken; None if another one can be paid for."""
     budget, key = purchase.budget, purchase.key or ""
     known = None if purchase.anew else last(budget.ledger, budget.account, key)
     if known is not None:

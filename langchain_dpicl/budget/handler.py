@@ -530,12 +530,7 @@ def find_budget(
 def require_account(
     budget: PrivacyBudgetHandler | None, payer: str
 ) -> PrivacyBudgetHandler:
-    """Return the account of a release of all units, refusing one that charges each.
-
-    Args:
-        budget: The account, or None.
-        payer: What has it, such as "table".
-    """
+    """Return the account of a release of all units, refusing one that charges each."""
     if budget is None:
         raise NoBudgetError(
             "No privacy budget: nothing was read and nothing was released. Give the "

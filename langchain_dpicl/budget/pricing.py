@@ -92,7 +92,7 @@ def planned(
     events = charge.parts
     if charge.is_open:
         try:
-            events = accounting.calibrate({charge: queries}, epsilon, delta)[charge]
+            events = accounting.calibrate(charge, queries, epsilon, delta)
         except InvalidParameterError as error:
             raise PlanMismatchError(
                 f"No amount of noise lets {charge.name} answer {queries} queries "

@@ -80,10 +80,6 @@ def texts_of(
 def calls_of(people: int, expected: Sequence[int]) -> int:
     """Return how many calls a step makes for its texts' people.
 
-    Args:
-        people: How many there are, private.
-        expected: B of each text that takes the step.
-
     Example:
         >>> [calls_of(n, [40, 40]) for n in (0, 79, 80, 81)]
         [80, 80, 80, 120]

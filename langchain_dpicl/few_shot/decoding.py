@@ -162,11 +162,7 @@ _NAMED: dict[Any, type[Decoding]] = {
 
 
 def decoding_of(decoder: Any) -> Decoding:
-    """Return what a decoder's name stands for, or the object that was given.
-
-    Raises:
-        InvalidParameterError: If it is neither.
-    """
+    """Return what a decoder's name stands for, or the object that was given."""
     if isinstance(decoder, Decoding):
         return decoder
     if isinstance(decoder, str) and decoder in _NAMED:

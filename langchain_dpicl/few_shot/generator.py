@@ -40,12 +40,11 @@ from langchain_dpicl.few_shot.terms import (
     GenerationForecast,
     GenerationTerms,
     Sizes,
-    charged_record,
     paid_tokens,
 )
 from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.public import Frozen
-from langchain_dpicl.release.record import paid_part
+from langchain_dpicl.release.record import charged_record
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import sealed
 from langchain_dpicl.threads import on_question_thread
@@ -427,12 +426,12 @@ class _Generation:
     def _examples(self, drafts: Drafts, stored: Stored) -> ReleasedExamples:
         """Return the complete examples, and the record as far as it has come."""
         budget = self.budget
-        record = charged_record(stored.header["record"], stored.events, budget.delta)
+        record = charged_record(stored.header["record"], stored, budget.delta)
         record["parameters"] |= {
             "tokens_released": drafts.steps,
             "complete": not drafts.active(),
         }
-        record |= paid_part(budget, stored)
+        record["account"] = budget.public_state(stored)
         return ReleasedExamples(drafts.examples(), record)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import DPError, InvalidParameterError, PublicCallError
-from langchain_dpicl.mechanisms.next_token import token_distribution
+from langchain_dpicl.mechanisms.next_token import token_distributions
 
 Tokens = NDArray[np.int64]  # Token ids, each once, shape `(k,)`.
 Floats = NDArray[np.float64]
@@ -187,9 +187,6 @@ def vocabularies(
 
     An example may always end, whether an end is among the likeliest tokens or not; but
     not before its first token.
-
-    Raises:
-        PublicCallError: If the model fails, or names what can't be tokens.
     """
     wanted, size = choices(model, top_k_public), model.vocabulary_size
     ends = np.array(sorted(model.end_tokens), np.int64)
@@ -239,16 +236,11 @@ def ask_public(
 
 
 def public_distributions(answers: Any, chosen: Sequence[Vocabulary]) -> list[Floats]:
-    """Return what answers to public prompts say of the public tokens.
-
-    Raises:
-        PublicCallError: If they are anything but an answer to each that can be.
-    """
+    """Return what answers to public prompts say of the public tokens."""
     rows: list[Floats] = []
     with suppress(TypeError):
         for answer, vocabulary in zip(answers, chosen, strict=False):
-            is_whole = answer is not None and len(answer) == vocabulary.size
-            row = token_distribution(answer, vocabulary.places) if is_whole else None
+            (row,) = token_distributions([answer], vocabulary.size, vocabulary.places)
             if row is None:
                 break
             rows.append(row)

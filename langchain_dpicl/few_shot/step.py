@@ -100,12 +100,7 @@ class Drafts:
         return [draft for draft in self._drafts if not draft.ended]
 
     def take(self, tokens: Sequence[int]) -> int:
-        """Add one token to each active example, in their order; return how many.
-
-        Raises:
-            LedgerError: If there are not as many tokens as active examples.
-            PublicCallError: If the model can't spell them.
-        """
+        """Add one token to each active example, in their order; return how many."""
         active = self.active()
         if len(tokens) != len(active):
             raise LedgerError("A stored step makes no sense: it has other examples.")
@@ -260,10 +255,6 @@ class PublicStep:
         self, answers: list[Answers], paid: Mapping[str, TokenEvent]
     ) -> list[int]:
         """Return one token a draft, differentially private.
-
-        Args:
-            answers: What `ask_groups` returned.
-            paid: For each label, what its tokens were charged.
 
         Raises:
             PublicCallError: If the model does not answer the prompts without records:

@@ -38,7 +38,6 @@ from langchain_dpicl.accounting import (
     Gaussian,
     Parallel,
     Pure,
-    compose,
 )
 from langchain_dpicl.accounting.events import Count, Positive
 from langchain_dpicl.errors import (
@@ -272,13 +271,7 @@ class GenerationTerms(Public):
     def forecast(
         self, events: Sequence[Event], per_label: int, choices: int
     ) -> GenerationForecast:
-        """Return what a generation that pays these events costs and can do.
-
-        Args:
-            events: What would be paid.
-            per_label: Examples of each label.
-            choices: How many tokens a step chooses among.
-        """
+        """Return what a generation that pays these events costs and can do."""
         groups = self.groups
         noise = {
             label: 2.0 / (amount(event) * groups)
@@ -298,11 +291,7 @@ class GenerationTerms(Public):
 def paid_tokens(
     labels: Sequence[str], events: Sequence[Event]
 ) -> dict[str, TokenEvent]:
-    """Return what the tokens of each label were charged.
-
-    Raises:
-        LedgerError: If it is no charge of a generation of these labels.
-    """
+    """Return what the tokens of each label were charged."""
     with suppress(AttributeError, IndexError, ValueError):
         first = events[0]
         branches = first.branches if isinstance(first, Parallel) else (events,)
@@ -317,18 +306,6 @@ def amount(event: TokenEvent) -> float:
     if noise is None:
         raise TypeError("An event that was paid has no hole.")
     return noise
-
-
-def charged_record(
-    record: Mapping[str, Any], events: tuple[Event, ...], delta: float
-) -> dict[str, Any]:
-    """Return a generation's record with what is charged for it."""
-    return {
-        **record,
-        "epsilon": compose(events, delta),
-        "delta": delta,
-        "events": [event.model_dump(mode="json") for event in events],
-    }
 
 
 class MostlyNoiseWarning(UserWarning):

@@ -206,10 +206,7 @@ def sqlite_engine(file: LedgerFile | None) -> Engine:
 def postgres_engine(url: URL, *, require_synchronous: bool) -> Engine:
     """Return an engine of a PostgreSQL server.
 
-    Args:
-        url: The server's.
-        require_synchronous: Whether to refuse each server that waits for no standby. A
-            failover ends all connections, so that the next server is looked at too.
+    A failover ends all connections, so that the next server is looked at too.
     """
     limits = {k: v for k, v in POSTGRES_LIMITS.items() if k not in url.query}
     try:
@@ -395,11 +392,7 @@ def place_copy(
 ) -> None:
     """Write a copy of a database that appears under its name when it is complete.
 
-    Args:
-        source: A connection to the database, which may be in use.
-        target: The copy's path.
-        check: Called with the copy's passing name before it gets its own.
-        mode: Its permissions, whatever the umask; SQLite gives its journals the same.
+    `check` is called with its passing name before. SQLite gives its journals its mode.
 
     Raises:
         FileExistsError: If something is there, or came meanwhile.

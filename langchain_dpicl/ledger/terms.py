@@ -43,28 +43,13 @@ _NAME_LIMIT = 200
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def microseconds(moment: datetime) -> int:
-    """Return a moment in the ledger's time.
-
-    Example:
-        >>> microseconds(datetime(1970, 1, 2, tzinfo=timezone.utc)) == DAY
-        True
-    """
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
 def moment(time: int) -> datetime:
     """Return a moment of the ledger's time, in UTC."""
     return _EPOCH + timedelta(microseconds=time)
 
 
 def minute(time: int) -> str:
-    """Return a moment of the ledger's time as messages show it.
-
-    Example:
-        >>> minute(DAY)
-        '1970-01-02 00:00 UTC'
-    """
+    """Return a moment of the ledger's time as messages show it."""
     return f"{moment(time):%Y-%m-%d %H:%M} UTC"
 
 

@@ -67,14 +67,7 @@ _SLACK = 1e-9
 
 
 class Uniform:
-    """U, uniform on [0, 1), known to lie in [prefix, prefix + 1) / 2^bits.
-
-    Example:
-        >>> from langchain_dpicl.mechanisms.random import SecureRandom
-        >>> u = Uniform(SecureRandom(), prefix=0b01, bits=2)
-        >>> u.is_below(lambda bits: 2**bits * 3 // 4)
-        True
-    """
+    """U, uniform on [0, 1), known to lie in [prefix, prefix + 1) / 2^bits."""
 
     def __init__(self, source: SecureRandom, prefix: int, bits: int) -> None:
         self._source, self.prefix, self.bits = source, prefix, bits
@@ -137,12 +130,7 @@ class RoundedGaussian:
 
     @property
     def standard_deviation(self) -> float:
-        """K's standard deviation: near sqrt(scale^2 + 1/12), less for tiny scales.
-
-        Example:
-            >>> round(RoundedGaussian(10.0).standard_deviation, 4)
-            10.0042
-        """
+        """K's standard deviation: near sqrt(scale^2 + 1/12), less for tiny scales."""
         if self.scale > 1:
             return math.sqrt(self.scale**2 + 1 / 12)
         # E K^2 = sum over t of 2 (2t + 1) P(K > t).
@@ -169,10 +157,6 @@ def count_grid(sigma: float) -> tuple[int, RoundedGaussian]:
 
     A count c becomes w c, and the noise has at least 512 steps. w is a power of two, so
     w sigma is exact, and public: it depends on sigma alone.
-
-    Example:
-        >>> count_grid(2.0)
-        (256, RoundedGaussian(scale=512.0))
     """
     weight = 1 << max(0, math.ceil(math.log2(_FINEST / sigma)))
     return weight, RoundedGaussian(weight * sigma)
@@ -250,23 +234,13 @@ class DiscreteLaplace:
         return math.sqrt(2.0) * math.exp(-rate / 2) / -math.expm1(-rate)
 
     def reaches(self, t: int) -> float:
-        """Return P(K >= t), to about fourteen digits.
-
-        Example:
-            >>> DiscreteLaplace(Fraction(1)).reaches(0) > 0.5
-            True
-        """
+        """Return P(K >= t), to about fourteen digits."""
         if t <= 0:
             return 1.0 - self.reaches(1 - t)
         return math.exp(-t / self.scale) / (1.0 + math.exp(-1 / self.scale))
 
     def upper_quantile(self, probability: float) -> int:
-        """Return a t with P(K > t) <= probability, surely; near the least.
-
-        Example:
-            >>> DiscreteLaplace(Fraction(4)).upper_quantile(1e-6)
-            52
-        """
+        """Return a t with P(K > t) <= probability, surely; near the least."""
         even = probability * (1.0 + math.exp(-1 / self.scale))
         t = math.floor(-math.log(even) * self.scale * (1 - _SLACK)) - 2
         while self.reaches(t + 1) > probability * (1 - _SLACK):
@@ -315,10 +289,6 @@ def bernoulli_exp(losses: Integers, slope: Fraction) -> npt.NDArray[np.bool_]:
     """Return independent trials that succeed with probability e^(-slope loss).
 
     Losses are 0 or more, shape `(d,)`; a loss of 0 always succeeds.
-
-    Example:
-        >>> bernoulli_exp(np.array([0, 10**6]), Fraction(1, 3)).tolist()
-        [True, False]
     """
     # A slope beyond a float's range makes every loss of 1 or more as good as infinite.
     rate = float(slope) if slope < _UNDERFLOW else _UNDERFLOW

@@ -17,8 +17,11 @@ Tested by     `tests/mechanisms/test_releases.py`: the law against mpmath. The n
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
@@ -69,6 +72,23 @@ class Gate:
         int64 holds it: a weight of at most 2^29 times a count of at most 2^32.
         """
         return self.weight * (values - self.threshold) + noise > self.quantile
+
+    def words(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return the noisy counts of the words that pass, in grid steps, largest first.
+
+        Each word has noise of its own. Equal noisy counts go by the word.
+        """
+        seen = sorted(counts.items())
+        numbers = np.array([count for _, count in seen], np.int64)
+        noise = self.noise.draw(len(seen))
+        passed = self.passes(numbers, noise).tolist()
+        noisy = (self.weight * numbers + noise).tolist()
+        released = {
+            word: count
+            for (word, _), count, out in zip(seen, noisy, passed, strict=True)
+            if out
+        }
+        return dict(sorted(released.items(), key=lambda pair: -pair[1]))
 
     def pass_rate(self, value: float) -> float:
         """Return how often a count passes, exactly. For planning, on an assumed one."""

@@ -67,12 +67,7 @@ def failure_of(paid: tuple[Gaussian | Pure, Failure]) -> float:
 
 
 def is_replace(relation: Relation | str) -> bool:
-    """Return whether one slot changes, and not: appears or vanishes.
-
-    Example:
-        >>> is_replace("replace"), is_replace(Relation.ADD_REMOVE)
-        (True, False)
-    """
+    """Return whether one slot changes, and not: appears or vanishes."""
     if not isinstance(relation, str) or relation not in list(Relation):
         raise InvalidParameterError(
             "relation must be a Relation or one of 'add_remove', 'replace', as the "
@@ -95,12 +90,7 @@ def root(square: int) -> float:
 
 
 def at_least(noise_multiplier: float, sensitivity: float) -> float:
-    """Return sigma = z times the sensitivity, rounded up, never down.
-
-    Example:
-        >>> at_least(4.0, 0.5)
-        2.0
-    """
+    """Return sigma = z times the sensitivity, rounded up, never down."""
     sigma = noise_multiplier * sensitivity
     if Fraction(sigma) < Fraction(noise_multiplier) * Fraction(sensitivity):
         sigma = math.nextafter(sigma, math.inf)
@@ -157,8 +147,8 @@ def count_mapping(counts: Any) -> list[tuple[str, int]]:
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-def float_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
-    """Return an array of floats, shape `(m, D)`, or refuse it; m may be 0."""
+def probability_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
+    """Return probabilities, shape `(m, D)`, each row at most 1 in all; m may be 0."""
     try:
         array = np.asarray(rows)
     except ValueError:
@@ -172,19 +162,14 @@ def float_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
         )
     if array.dtype.kind not in "fiu":
         raise InvalidParameterError(f"{name} must be real numbers, not {array.dtype}.")
-    return array.astype(np.float64, copy=False)
-
-
-def probability_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
-    """Return probabilities, shape `(m, D)`, each row at most 1 in all, or refuse."""
-    array = float_rows(name, rows)
+    array = array.astype(np.float64, copy=False)
     # Written so that a NaN fails both comparisons.
     with np.errstate(over="ignore", invalid="ignore"):
         within = array.sum(axis=1) <= 1 + MASS_TOLERANCE
         if array.size and not bool(array.min() >= 0 and within.all()):
             raise InvalidParameterError(
                 f"{name} must be probabilities, at most 1 in all per row: leave out "
-                "the rows of slots that abstain, as `token_distribution` does."
+                "the rows of slots that abstain, as `token_distributions` does."
             )
     return array
 

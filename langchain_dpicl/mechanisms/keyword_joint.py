@@ -75,12 +75,7 @@ def charge(
 
 
 def sensitivity(relation: Relation | str) -> int:
-    """Return the sensitivity of -max_i (H(i) - H(s_i)), for any words s: 1 or 2.
-
-    Example:
-        >>> sensitivity("replace")
-        2
-    """
+    """Return the sensitivity of -max_i (H(i) - H(s_i)), for any words s: 1 or 2."""
     return 2 if inputs.is_replace(relation) else 1
 
 

@@ -45,7 +45,6 @@ Tested by     `tests/unit_tests/laws`: the laws of both releases, and the loss b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 import numpy as np
 
@@ -54,7 +53,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import inputs
-from langchain_dpicl.mechanisms.exact import Integers, bernoulli_exp
+from langchain_dpicl.mechanisms.exact import bernoulli_exp
 from langchain_dpicl.mechanisms.gate import Gate
 from langchain_dpicl.mechanisms.random import current
 
@@ -113,12 +112,7 @@ def range_charge(
 
 
 def sensitivity(relation: Relation | str) -> int:
-    """Return the sensitivity of each gap H(k) - H(k+1), which is T as well: 1 or 2.
-
-    Example:
-        >>> sensitivity("replace")
-        2
-    """
+    """Return the sensitivity of each gap H(k) - H(k+1), which is T as well: 1 or 2."""
     return 2 if inputs.is_replace(relation) else 1
 
 
@@ -183,29 +177,16 @@ def choose_k(
         >>> choose_k(votes, (1, 5), Exponential(epsilon=1.0), "replace")
         2
     """
-    choices, losses, slope = _trials(counts, k_range, paid, relation)
+    ranked = inputs.count_mapping(counts)
+    choices = _choices(k_range)
+    slope = inputs.epsilon(paid, Exponential) / (2 * sensitivity(relation))
+    gaps = np.array([_height(ranked, k) - _height(ranked, k + 1) for k in choices])
+    losses = gaps.max() - gaps
     while True:
         tried = current().integers(_BATCH, len(choices))
         kept = bernoulli_exp(losses[tried], slope)
         if kept.any():
             return choices[int(tried[np.argmax(kept)])]
-
-
-def choice_law(
-    counts: Mapping[str, int],
-    k_range: tuple[int, int] | Sequence[int],
-    paid: Exponential,
-    relation: Relation | str,
-) -> dict[int, float]:
-    """Return the probability of each k of `choose_k`: private, as the counts are.
-
-    Example:
-        >>> choice_law({}, (1, 2), Exponential(epsilon=1.0), "replace")
-        {1: 0.5, 2: 0.5}
-    """
-    choices, losses, slope = _trials(counts, k_range, paid, relation)
-    weights = np.exp(-losses * min(float(slope), 800.0))
-    return dict(zip(choices, (weights / weights.sum()).tolist(), strict=True))
 
 
 def pass_rate(
@@ -253,20 +234,6 @@ def _gate(paid: tuple[Gaussian, Failure], relation: Relation | str) -> Gate:
 def _height(ranked: Sequence[tuple[str, int]], rank: int) -> int:
     """Return H(rank), ranks from 1: zero beyond the words that were seen."""
     return ranked[rank - 1][1] if rank <= len(ranked) else 0
-
-
-def _trials(
-    counts: Mapping[str, int],
-    k_range: tuple[int, int] | Sequence[int],
-    paid: Exponential,
-    relation: Relation | str,
-) -> tuple[Sequence[int], Integers, Fraction]:
-    """Return the public values of k, what each one's gap lacks, and the slope."""
-    ranked = inputs.count_mapping(counts)
-    choices = _choices(k_range)
-    slope = inputs.epsilon(paid, Exponential) / (2 * sensitivity(relation))
-    gaps = np.array([_height(ranked, k) - _height(ranked, k + 1) for k in choices])
-    return choices, gaps.max() - gaps, slope
 
 
 def _choices(k_range: tuple[int, int] | Sequence[int]) -> Sequence[int]:

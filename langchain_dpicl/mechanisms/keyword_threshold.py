@@ -70,8 +70,6 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-import numpy as np
-
 from langchain_dpicl.accounting.events import Charge, Failure, Gaussian, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import Relation
@@ -117,12 +115,7 @@ def laplace_charge(
     sampling_rate: float = 1.0,
     name: str = "words/threshold",
 ) -> Charge:
-    """Return what `threshold_words` costs with Laplace noise: pure epsilon, a failure.
-
-    Example:
-        >>> laplace_charge(epsilon=1.0, delta0=1e-8).parts[0].epsilon
-        1.0
-    """
+    """Return what `threshold_words` costs with Laplace noise: epsilon, a failure."""
     return Charge(
         name=name,
         parts=(
@@ -199,17 +192,8 @@ def threshold_words(
     pairs = inputs.count_mapping(counts)
     gate = _gate(paid, relation, items_per_answer)
     # A word that is listed with 0 must be like one that is not listed.
-    seen = sorted((word, count) for word, count in pairs if count > 0)
-    numbers = np.array([count for _, count in seen], np.int64)
-    noise = gate.noise.draw(len(seen))
-    passed = gate.passes(numbers, noise).tolist()
-    noisy = ((gate.weight * numbers + noise) / gate.weight).tolist()
-    released = {
-        word: count
-        for (word, _), count, out in zip(seen, noisy, passed, strict=True)
-        if out
-    }
-    return dict(sorted(released.items(), key=lambda pair: -pair[1]))
+    seen = {word: count for word, count in pairs if count > 0}
+    return {word: n / gate.weight for word, n in gate.words(seen).items()}
 
 
 def clear_first(

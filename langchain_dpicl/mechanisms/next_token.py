@@ -5,11 +5,11 @@ In-Context Learning with Differentially Private Few-Shot Generation*, ICLR 2024,
 Algorithm 1 and Theorem 4.2; McKenna, Sheldon, *Permute-and-Flip*, NeurIPS 2020.
 
 Input         Slot i says p_i, the probabilities of K *public* tokens, or nothing. What
-              a row says is a function of that slot alone (`token_distribution`), and so
-              is its point of the grid: integers, none negative. `on_grid` computes the
-              norm of the grid point itself, so its bound holds whatever the floating-
-              point steps before it did, and nothing is added to the sensitivity for the
-              rounding of the rows.
+              a row says is a function of that slot alone (`token_distributions`), and
+              so is its point of the grid: integers, none negative. `on_grid` computes
+              the norm of the grid point itself, so its bound holds whatever the
+              floating-point steps before it did, and nothing is added to the
+              sensitivity for the rounding of the rows.
               *Contrast* (`contrasted`): p_i times (p_i / p_pub)^a, renormalized. p_pub
               and the power a are public, so it is again a function of slot i alone, and
               a distribution: what follows holds as it stands. *Before the sum*, that
@@ -219,42 +219,6 @@ def noisy_max_next_token(
     return int(succeeded[current().randrange(succeeded.size)])
 
 
-def token_distribution(
-    log_probabilities: npt.ArrayLike, places: npt.ArrayLike | None = None
-) -> Floats | None:
-    """Turn what a model says of one slot into a distribution over the public tokens.
-
-    Args:
-        log_probabilities: Natural logarithms of probabilities, shape `(n,)`; -inf for
-            what is impossible. They need not add up to one.
-        places: Where in them the public tokens are, shape `(K,)`, public; None takes
-            all.
-
-    Returns:
-        The probabilities of the public tokens, divided by their sum, shape `(K,)`. None
-        for a slot that abstains: one that says what can't be (not a number, above 0,
-        infinite, not a list of numbers that has these places), and one that finds all
-        public tokens impossible. To take such a row for a uniform one, or its argmax,
-        would make a vote out of no answer.
-
-    Privacy:
-        A function of this slot alone, which raises nothing that depends on it.
-
-    Example:
-        >>> import math
-        >>> logs = [math.log(0.5), -math.inf, math.log(0.125), math.log(0.375)]
-        >>> token_distribution(logs, [0, 2, 1]).round(9).tolist()
-        [0.8, 0.2, 0.0]
-        >>> token_distribution(logs, [1]) is None
-        True
-    """
-    given = _numbers(log_probabilities)
-    if given is None or given.size == 0:
-        _wanted(places)
-        return None
-    return token_distributions([given], given.size, places)[0]
-
-
 def token_distributions(
     answers: Sequence[npt.ArrayLike | None],
     size: int,
@@ -262,18 +226,25 @@ def token_distributions(
 ) -> list[Floats | None]:
     """Turn what a model says of many slots into distributions over the public tokens.
 
-    `token_distribution` of each answer, to the last bit and several times as fast.
-
     Args:
-        answers: One a slot: natural logarithms of probabilities; None abstains.
+        answers: One a slot: natural logarithms of probabilities, which need not add up
+            to one, -inf for what is impossible; None abstains.
         size: How many of them an answer has, public; any other slot abstains.
-        places: Where in them the public tokens are; None takes all.
+        places: Where in them the public tokens are, public; None takes all.
+
+    Returns:
+        For each slot the probabilities of the public tokens, divided by their sum,
+        shape `(K,)`. None for a slot that abstains: one that says what can't be (not a
+        number, above 0, infinite, no list of so many numbers), and one that finds all
+        public tokens impossible. To take such a row for a uniform one, or its argmax,
+        would make a vote out of no answer.
 
     Privacy:
-        Each result is a function of that slot alone. Slot i is row i of an array, that
-        of one who abstains too, so that nobody's place in it depends on what others
-        say; and what is done to the array is done to each entry by itself, or adds up
-        one row in an order that its length gives.
+        Each result is a function of that slot alone, which raises nothing that depends
+        on it. Slot i is row i of an array, that of one who abstains too, so that
+        nobody's place in it depends on what others say; and what is done to the array
+        is done to each entry by itself, or adds up one row in an order that its length
+        gives.
 
     Example:
         >>> import math

@@ -72,12 +72,7 @@ class SecureRandom(random.SystemRandom):
         raise TypeError("No float is drawn here: use randrange, words or exact.py.")
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """Return independent uniform 64-bit words, shape `(count,)`.
-
-        Example:
-            >>> SecureRandom().words(3).shape
-            (3,)
-        """
+        """Return independent uniform 64-bit words, shape `(count,)`."""
         taken = np.frombuffer(self.randbytes(8 * count), dtype="<u8")
         return taken.astype(np.uint64, copy=False)
 
@@ -170,13 +165,7 @@ def seeded(seed: int) -> Iterator[SecureRandom]:
 
 @contextmanager
 def use(source: SecureRandom | None) -> Iterator[SecureRandom]:
-    """Draw from a source inside the `with` block; None leaves the context's.
-
-    Example:
-        >>> with use(None) as source:
-        ...     source is current()
-        True
-    """
+    """Draw from a source inside the `with` block; None leaves the context's."""
     if source is None:
         yield current()
         return

@@ -91,12 +91,7 @@ def gaussian_charge(
     words: bool = False,
     name: str = "slots",
 ) -> Charge:
-    """Return what `noisy_slots` costs with Gaussian noise; see `charge`.
-
-    Example:
-        >>> [part.kind for part in gaussian_charge().parts]
-        ['gaussian']
-    """
+    """Return what `noisy_slots` costs with Gaussian noise; see `charge`."""
     failure = (Failure(delta0=delta0),) if words else ()
     first = Gaussian(noise_multiplier=noise_multiplier)
     return Charge(name=name, parts=(first, *failure))
@@ -125,12 +120,7 @@ class SlotNoise:
 
     @classmethod
     def of(cls, paid: Paid, slots: int) -> SlotNoise:
-        """Return the noise that the events pay for.
-
-        Args:
-            paid: The events that were charged.
-            slots: How many slots a person fills.
-        """
+        """Return the noise that the events pay for."""
         m = parameters.count(slots, "slots")
         first, *failures = paid
         cell, half = _law(first, m), _law(first, 2 * m)
@@ -181,23 +171,10 @@ def noisy_slots(
     table = np.bincount(cells.ravel(), minlength=shape[0] * shape[1]).reshape(shape)
     drawn = noise.cell.draw(table.size).reshape(shape)
     drawn[other] = noise.other.draw(shape[1])
-    return table + drawn, _words(words, noise.gate)
-
-
-def _words(words: Sequence[str | None], gate: Gate | None) -> dict[str, int]:
-    if gate is None:
-        return {}
-    seen = sorted(Counter(word for word in words if word is not None).items())
-    counts = np.array([count for _, count in seen], np.int64)
-    noise = gate.noise.draw(len(seen))
-    passed = gate.passes(counts, noise).tolist()
-    noisy = (counts + noise).tolist()
-    released = {
-        word: count
-        for (word, _), count, out in zip(seen, noisy, passed, strict=True)
-        if out
-    }
-    return dict(sorted(released.items(), key=lambda pair: -pair[1]))
+    if noise.gate is None:
+        return table + drawn, {}
+    said = Counter(word for word in words if word is not None)
+    return table + drawn, noise.gate.words(said)
 
 
 def _law(paid: Event, moved: int) -> DiscreteLaplace | RoundedGaussian:

@@ -49,6 +49,7 @@ paid for. The count can't be taken from the data for free: it is private under
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,59 +89,45 @@ def histograms_charge(
     return voting.charge(noise_multiplier=noise_multiplier, name=name)
 
 
-def laplace_noises(
-    paid: Pure, count: int, *, bounds: Whole = None, cells: Whole = None, rows: int = 1
-) -> list[DiscreteLaplace]:
-    """Return the noise that `noisy_tallies` puts on every entry of each tally.
+def noises(
+    paid: Pure | Gaussian,
+    count: int,
+    *,
+    bounds: Whole = None,
+    cells: Whole = None,
+    rows: int = 1,
+) -> list[DiscreteLaplace | RoundedGaussian]:
+    """Return the noise that a release puts on every entry of each tally.
 
     Args:
-        paid: The event that was charged.
+        paid: The event that was charged; its kind is the noise's.
         count: How many tallies there are.
         bounds: Most that a row adds to an entry, for each tally.
         cells: Most entries that a row adds to, for each tally.
         rows: Most rows of one unit.
 
     Example:
-        >>> laplace_noises(Pure(epsilon=1.0), 2, bounds=[1, 5], cells=[3, 1])
+        >>> noises(Pure(epsilon=1.0), 2, bounds=[1, 5], cells=[3, 1])
         [DiscreteLaplace(scale=Fraction(4, 1)), DiscreteLaplace(scale=Fraction(20, 1))]
-    """
-    moved = sum(_whole(cells, "cells", count)) * parameters.count(rows, "rows_per_unit")
-    epsilon = inputs.epsilon(paid, Pure)
-    return [
-        DiscreteLaplace.calibrated(bound * moved, epsilon)
-        for bound in _whole(bounds, "bounds", count)
-    ]
-
-
-def gaussian_noises(
-    paid: Gaussian,
-    count: int,
-    *,
-    bounds: Whole = None,
-    cells: Whole = None,
-    rows: int = 1,
-) -> list[RoundedGaussian]:
-    """Return the noise that `noisy_histograms` puts on every entry of each tally.
-
-    The arguments are those of `laplace_noises`.
-
-    Example:
-        >>> gaussian_noises(Gaussian(noise_multiplier=2.0), 2, cells=[3, 1])
+        >>> noises(Gaussian(noise_multiplier=2.0), 2, cells=[3, 1])
         [RoundedGaussian(scale=4.0), RoundedGaussian(scale=4.0)]
     """
-    moved = sum(_whole(cells, "cells", count))
-    squared = moved * parameters.count(rows, "rows_per_unit") ** 2
+    hit = sum(_whole(cells, "cells", count))
+    most, each = (
+        parameters.count(rows, "rows_per_unit"),
+        _whole(bounds, "bounds", count),
+    )
+    if isinstance(paid, Pure):
+        epsilon = inputs.epsilon(paid, Pure)
+        return [DiscreteLaplace.calibrated(b * hit * most, epsilon) for b in each]
     z = inputs.noise_multiplier(paid)
-    sigmas = [
-        inputs.at_least(z, inputs.root(bound * bound * squared))
-        for bound in _whole(bounds, "bounds", count)
-    ]
+    sigmas = [inputs.at_least(z, inputs.root(b * b * hit * most**2)) for b in each]
     if max(sigmas) > MAX_SCALE:
         raise InvalidParameterError(
             "the noise would have a standard deviation above 2**50. Lower "
             "noise_multiplier, the number of tables, or rows_per_unit."
         )
-    return list(map(RoundedGaussian, sigmas))
+    return [RoundedGaussian(sigma) for sigma in sigmas]
 
 
 def noisy_tallies(
@@ -169,11 +156,8 @@ def noisy_tallies(
         >>> [t.shape for t in noisy_tallies([rows, sums], paid, bounds=[1, 73])]
         [(2, 2), (2,)]
     """
-    arrays = _arrays(tallies)
-    terms = {"bounds": bounds, "cells": cells}
-    return _noisy(
-        arrays, laplace_noises(paid, len(arrays), **terms, rows=rows_per_unit)
-    )
+    inputs.epsilon(paid, Pure)  # The other event is `noisy_histograms`'.
+    return _noisy(tallies, paid, bounds=bounds, cells=cells, rows=rows_per_unit)
 
 
 def noisy_histograms(
@@ -193,11 +177,8 @@ def noisy_histograms(
         >>> [t.shape for t in noisy_histograms([[[812, 95], [77, 16]], [400]], paid)]
         [(2, 2), (1,)]
     """
-    arrays = _arrays(tallies)
-    terms = {"bounds": bounds, "cells": cells}
-    return _noisy(
-        arrays, gaussian_noises(paid, len(arrays), **terms, rows=rows_per_unit)
-    )
+    inputs.noise_multiplier(paid)
+    return _noisy(tallies, paid, bounds=bounds, cells=cells, rows=rows_per_unit)
 
 
 def _whole(given: Whole, name: str, count: int) -> list[int]:
@@ -207,11 +188,12 @@ def _whole(given: Whole, name: str, count: int) -> list[int]:
 
 
 def _noisy(
-    tallies: Sequence[Integers], noises: Sequence[DiscreteLaplace | RoundedGaussian]
+    tallies: Sequence[npt.ArrayLike], paid: Pure | Gaussian, **moved: Any
 ) -> list[Integers]:
+    arrays = _arrays(tallies)
     return [
         tally + noise.draw(tally.size).reshape(tally.shape)
-        for tally, noise in zip(tallies, noises, strict=True)
+        for tally, noise in zip(arrays, noises(paid, len(arrays), **moved), strict=True)
     ]
 
 

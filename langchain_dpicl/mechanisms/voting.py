@@ -73,12 +73,7 @@ def charge(
 
 
 def sensitivity(relation: Relation | str) -> float:
-    """Return the L2 sensitivity of a histogram of votes: 1 or sqrt 2, rounded up.
-
-    Example:
-        >>> sensitivity("add_remove")
-        1.0
-    """
+    """Return the L2 sensitivity of a histogram of votes: 1 or sqrt 2, rounded up."""
     return inputs.root(2 if inputs.is_replace(relation) else 1)
 
 

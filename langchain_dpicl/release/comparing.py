@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 from langchain_dpicl.budget import Stored
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
-from langchain_dpicl.release.record import Outcome, Status, damaged, noise_of
+from langchain_dpicl.release.record import (
+    Outcome,
+    Status,
+    charged_record,
+    damaged,
+    noise_of,
+)
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -65,16 +71,7 @@ class StoredRecord:
     def of(
         cls, record: Mapping[str, Any], stored: Stored, delta: float
     ) -> StoredRecord:
-        """Return what is stored beside a charge of the account that a record names.
-
-        Args:
-            record: The record.
-            stored: The charge.
-            delta: The account's delta, at which costs are stated.
-
-        Raises:
-            LedgerError: If what is stored makes no sense.
-        """
+        """Return what is stored beside a charge of the account that a record names."""
         known = stored.header.get("record")
         if known is None:
             return cls()
@@ -83,22 +80,24 @@ class StoredRecord:
         if known.get("kind") == "answer":
             return cls(_answer(record, stored))
         if known.get("kind") == "examples":
-            # It brings the parsers and models; answers need none of them.
-            from langchain_dpicl.few_shot.terms import charged_record
-
-            return cls(_paid(charged_record(known, stored.events, delta), stored))
+            return cls(_paid(charged_record(known, stored, delta), stored))
         return _table(record, stored, delta) if stored.values else cls()
 
     def compared(
         self, record: Mapping[str, Any], known: Mapping[str, Any]
     ) -> Comparison:
-        """Compare a record, of the types of JSON.
-
-        Args:
-            record: The record.
-            known: What charge and account say of it.
-        """
-        return _compared(record, self.record, known)
+        """Compare a record, of which charge and account say what is `known`."""
+        own, kept = (
+            json.loads(json.dumps(one, default=repr)) for one in (record, self.record)
+        )
+        parts = [n for n in _PARTS if isinstance({**known, **kept}.get(n), dict)]
+        given = _flat(own, parts)
+        ledger = {**_flat(known, parts), **_flat(kept, parts)}
+        # That noise is secure is said by leaving this out.
+        random = () if self.record else ("random",)
+        names = dict.fromkeys([*given, *ledger, *random])
+        other = [n for n in names if n in ledger and not _same(given.get(n), ledger[n])]
+        return Comparison(tuple(other), tuple(n for n in names if n not in ledger))
 
     def compared_documents(
         self, record: Mapping[str, Any], documents: Sequence[Document]
@@ -142,11 +141,6 @@ def account_says(
     """Return the fields of a record that account and charge have confirmed.
 
     What a caller has compared by itself is as the record has it.
-
-    Args:
-        record: The record.
-        terms: The account's terms.
-        unit_key: The unit that the account protects.
     """
     names = ["version", "charge", "events"]
     if (record["epsilon"] is None) == (record["delta"] is None):
@@ -222,19 +216,6 @@ def _table(record: Mapping[str, Any], stored: Stored, delta: float) -> StoredRec
     model = record["parameters"].get("model")
     found = stored_collection(stored, model).record
     return StoredRecord({**_paid(found, stored), **random})
-
-
-def _compared(
-    record: Mapping[str, Any], stored: Mapping[str, Any], known: Mapping[str, Any]
-) -> Comparison:
-    own, kept = (json.loads(json.dumps(one, default=repr)) for one in (record, stored))
-    parts = [n for n in _PARTS if isinstance({**known, **kept}.get(n), dict)]
-    given = _flat(own, parts)
-    ledger = {**_flat(known, parts), **_flat(kept, parts)}
-    # That noise is secure is said by leaving this out.
-    names = dict.fromkeys([*given, *ledger, *(() if stored else ("random",))])
-    other = [n for n in names if n in ledger and not _same(given.get(n), ledger[n])]
-    return Comparison(tuple(other), tuple(n for n in names if n not in ledger))
 
 
 def _flat(record: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:

@@ -246,11 +246,7 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
     events: Sequence[Event | Mapping[str, Any]] = (),
     epsilon: float | None = None,
     delta: float | None = None,
-    charge: int | None = None,
-    account: Mapping[str, Any] | None = None,
     model: str | None = None,
-    created: str | None = None,
-    library: str = __version__,
     **more: Any,
 ) -> dict[str, Any]:
     """Return a record as JSON-able values; see `ReleaseRecord` for the fields.
@@ -258,8 +254,7 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
     Args:
         random: Where the noise came from, None: the context says. The record says
             where it is for tests.
-        created: When it was charged; None: now.
-        **more: What only this kind of release has.
+        **more: What only this kind of release has, and other values of fields.
     """
     record: dict[str, Any] = {
         "version": VERSION,
@@ -277,11 +272,11 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
         ],
         "epsilon": epsilon,
         "delta": delta,
-        "charge": charge,
-        "account": None if account is None else dict(account),
+        "charge": None,
+        "account": None,
         "model": model,
-        "created": created or now(),
-        "library": library,
+        "created": now(),
+        "library": __version__,
         **more,
     }
     if (source := random or current()).is_seeded:

@@ -268,9 +268,9 @@ def farthest(first: Any, rows: int) -> tuple[int, float]:
 
 def spread(cells: list[int], rows: int) -> tuple[Any, Any]:
     """Return the noise's scales at epsilon 1 and at z = 1: the sensitivities."""
-    laplace = tables.laplace_noises(Pure(epsilon=1.0), 3, cells=cells, rows=rows)
+    laplace = tables.noises(Pure(epsilon=1.0), 3, cells=cells, rows=rows)
     unit = Gaussian(noise_multiplier=1.0)
-    gaussian = tables.gaussian_noises(unit, 3, cells=cells, rows=rows)
+    gaussian = tables.noises(unit, 3, cells=cells, rows=rows)
     assert len({n.scale for n in laplace}) == len({n.scale for n in gaussian}) == 1
     return laplace[0].scale, gaussian[0].scale
 
@@ -331,7 +331,7 @@ def test_extreme_tallies_are_clipped_and_wrong_ones_refused() -> None:
             tables.noisy_tallies(wrong, paid, bounds=[1] * len(wrong))
         assert "77" not in str(caught.value)
     with pytest.raises(InvalidParameterError):
-        tables.gaussian_noises(Gaussian(noise_multiplier=1e6), 1, cells=[1 << 62])
+        tables.noises(Gaussian(noise_multiplier=1e6), 1, cells=[1 << 62])
 
 
 def test_reports_keep_shapes_and_refuse_what_is_no_code() -> None:
@@ -378,15 +378,15 @@ def test_tokens_of_a_slot_are_its_own_and_wrong_ones_abstain() -> None:
         [-np.inf, -2.0, -np.inf],
     ]
     found = next_token.token_distributions(logs, 3, [0, 2])
-    for row, given in zip(found[:2], logs, strict=False):
-        assert np.array_equal(row, next_token.token_distribution(given, [0, 2]))
-    assert all(next_token.token_distribution(x, [0, 2]) is None for x in logs[3:])
+    for row, logs_alone in zip(found, logs, strict=True):
+        (alone,) = next_token.token_distributions([logs_alone], 3, [0, 2])
+        assert np.array_equal(row, alone) if alone is not None else row is None
     assert [n for n, row in enumerate(found) if row is not None] == [0, 1]
     assert found[0] == pytest.approx([2 / 3, 1 / 3])
     assert next_token.token_distributions(logs, 3, [7]) == [None] * len(logs)
     for wrong in ([[0]], [], [-1], [0.5]):
         with pytest.raises(InvalidParameterError):
-            next_token.token_distribution(np.zeros(3), wrong)
+            next_token.token_distributions([np.zeros(3)], 3, wrong)
 
 
 def test_rows_that_are_no_probabilities_are_refused_without_telling() -> None:

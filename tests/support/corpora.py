@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, book
-from langchain_dpicl.ledger.terms import microseconds
 from support.ledgers import opened, spend
 
 CLINIC = CorpusTerms("clinic", "patient", epsilon=24, delta=3e-6, window_days=365)
@@ -39,7 +38,8 @@ class Clock:
         self.now += timedelta(**length)
 
     def __call__(self, _connection: object) -> int:
-        return microseconds(self.now)
+        start = datetime(1970, 1, 1, tzinfo=timezone.utc)
+        return (self.now - start) // timedelta(microseconds=1)
 
 
 def clock_for(monkeypatch: pytest.MonkeyPatch, now: str) -> Clock:

@@ -184,9 +184,7 @@ class GDPTerms(TableTerms):
             InvalidParameterError: If there is noise among it that can't be drawn.
         """
         count, rows = len(self.measure), self.rows_per_unit
-        if isinstance(paid, Gaussian):
-            return (*tables.gaussian_noises(paid, count, **self.moved, rows=rows),)
-        return (*tables.laplace_noises(paid, count, **self.moved, rows=rows),)
+        return (*tables.noises(paid, count, **self.moved, rows=rows),)
 
     def settled(self, budget: PrivacyBudgetHandler) -> GDPTerms:
         """Return the terms with the noise that is smaller for what the account pays.
