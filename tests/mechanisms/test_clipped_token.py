@@ -60,10 +60,15 @@ def some_rows(count: int, seed: int = 4) -> Rows:
     return [softmax(np.log(PUBLIC) + random.normal(0, 2, 4)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
-    ("count", "epsilon", "temperature"),
-    [(0, 1.0, 1.0), (5, 1.5, 1.0), (5, 2.5, 0.6), (3, 2.0, 1.7), (40, 0.6, 1.0)],
+    ("relation", "count", "epsilon", "temperature"),
+    [
+        ("add_remove", 0, 1.0, 1.0),
+        ("replace", 5, 1.5, 1.0),
+        ("add_remove", 5, 2.5, 0.6),
+        ("replace", 3, 2.0, 1.7),
+        ("add_remove", 40, 0.6, 1.0),
+    ],
 )
 def test_tokens_have_the_law_that_was_paid(
     relation: str, count: int, epsilon: float, temperature: float

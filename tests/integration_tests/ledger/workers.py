@@ -82,6 +82,7 @@ def ask_once(say: Say, url: str, point: int, is_early: bool) -> None:
     ):
         event.listen(target, name, reach)
     account = open_account(url, **UNITS)
+    say(opened=reached)
     if is_early:
         say(charged=1)
     charge = Charge(account, key="a question")

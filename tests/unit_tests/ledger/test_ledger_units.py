@@ -41,16 +41,17 @@ def play(
     """Collect a history of charges; check it step by step; return who paid when."""
     account, found = open_account(url, **terms), list[set[str]]()
     paid: Counter[str] = Counter()
-    most = read(account).most[0]
+    before = read(account)
     for which, people, size in draws:
         taking_part = people[:size]
-        before = read(account).spent[0]
         charge = Charge(account, () if "queries" in terms else RELEASES[which])
-        price = read(account).spent[0] - before
         found.append(charge.collect(order(taking_part)))
-        assert found[-1] == {who for who in taking_part if paid[who] + price <= most}
-        paid.update(dict.fromkeys(found[-1], price))
-        assert read(account, *PEOPLE).paid == {who: paid[who] for who in PEOPLE}
+        book = read(account, *PEOPLE)
+        price, before = book.spent[0] - before.spent[0], book
+        can_pay = {who for who in taking_part if paid[who] + price <= book.most[0]}
+        assert found[-1] == can_pay
+        paid.update(dict.fromkeys(can_pay, price))
+        assert book.paid == {who: paid[who] for who in PEOPLE}
     verify(account.ledger)
     return found
 
