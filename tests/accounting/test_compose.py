@@ -39,23 +39,6 @@ def test_many_sampled_uses_are_above_unsampled_ones_by_rounding_alone(
     assert exact * (1 - mpf(10) ** -9) <= ours <= exact * (1 + mpf("4e-3"))
 
 
-@pytest.mark.parametrize(
-    ("loss", "q", "uses"), [(1.0, 1.0, 1), (0.1, 1.0, 100), (1.0, 0.1, 60)]
-)
-def test_pure_losses_are_randomized_responses(loss: float, q: float, uses: int) -> None:
-    exact = true.pure(true.amplified(loss, q), uses, 1e-6)
-    ours = compose([P(loss, q, uses)], 1e-6)
-    assert exact * (1 - mpf(10) ** -14) <= ours <= exact * (1 + mpf("1e-3"))
-
-
-@pytest.mark.parametrize("loss", [1e-9, 0.3, 5.0, 699.0, 701.0, 1e5])
-@pytest.mark.parametrize("q", [1e-300, 1e-9, 0.2, 1 - 1e-12, 1.0])
-def test_a_sample_makes_less_of_a_loss(loss: float, q: float) -> None:
-    exact = true.amplified(loss, q)
-    ours = sampled_epsilon(loss, q)
-    assert exact <= ours <= exact * (1 + mpf(10) ** -13) + mpf(10) ** -299
-
-
 # ---- selections on a sample ------------------------------------------------------
 
 

@@ -46,8 +46,8 @@ def gaussian(mu: float, delta: float) -> mpf:
     return epsilon_of(curve, delta, high=float(m * m + 50 * m))
 
 
-def sampled(z: float, q: float, delta: float, *, both: bool = True) -> mpf:
-    """Return epsilon of one sampled Gaussian; else of the order without the unit."""
+def sampled(z: float, q: float, delta: float) -> mpf:
+    """Return epsilon of one sampled Gaussian, in the worse order of the worlds."""
 
     def cdf(x: mpf) -> mpf:
         return mp.erfc(-x / mp.sqrt(2)) / 2
@@ -61,27 +61,9 @@ def sampled(z: float, q: float, delta: float, *, both: bool = True) -> mpf:
     def curve(eps: mpf) -> mpf:
         r = mp.exp(eps)
         other = 1 - r + r * mixed(1 / r)
-        return max(mixed(r), other) if both else other
+        return max(mixed(r), other)
 
     q = mpf(q)
-    return epsilon_of(curve, delta)
-
-
-def pure(loss: mpf, uses: int, delta: float) -> mpf:
-    """Return epsilon of several randomized responses, by the binomial law."""
-    p = 1 / (1 + mp.exp(-mpf(loss)))
-
-    def curve(eps: mpf) -> mpf:
-        pairs = (
-            (p ** (uses - j) * (1 - p) ** j, p**j * (1 - p) ** (uses - j))
-            for j in range(uses + 1)
-        )
-        gaps = (
-            mp.binomial(uses, j) * (a - mp.exp(eps) * b)
-            for j, (a, b) in enumerate(pairs)
-        )
-        return mp.fsum(gap for gap in gaps if gap > 0)
-
     return epsilon_of(curve, delta)
 
 

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
 from langchain_dpicl.budget import forecast
-from langchain_dpicl.common.replies import answered
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_threshold, voting
-from langchain_dpicl.mechanisms.random import SeededRandom, use
 
 VOTE = voting.charge(name="vote")
 THRESHOLD = keyword_threshold.charge()
@@ -47,38 +44,6 @@ def test_more_words_than_groups_can_carry_are_hopeless() -> None:
     found = forecast(THRESHOLD, items_per_answer=50, **TERMS)
     assert not found.is_possible
     assert "more groups" in found.advice()
-
-
-def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
-    """Return how often a vote gives its first label, at the forecast's terms."""
-    budget = PrivacyBudgetHandler(
-        epsilon=8, delta=1e-6, queries=20, ledger=":memory:", account="a"
-    )
-    paid = budget.buy(parser.charge())
-    labels = tuple(f"label{n}" for n in range(len(counts)))
-    slots = [
-        answered(label)
-        for label, count in zip(labels, counts, strict=True)
-        for _ in range(count)
-    ]
-    terms: Any = {"paid": paid, "relation": Relation.REPLACE, "slot_count": 100}
-    with use(SeededRandom(7)):
-        found = [
-            parser.release(slots, prepared=labels, **terms).text for _ in range(runs)
-        ]
-    return found.count(labels[0]) / runs
-
-
-def test_a_drafted_vote_comes_out_at_its_required_lead() -> None:
-    parser = VoteOutputParser(labels="draft")
-    terms = {**TERMS, "groups": 1000}
-    found = forecast(parser.charge(), choices=8, drafted=True, **terms)
-    lead = math.ceil(found.required_lead)
-    # The hardest case: all other groups found no record.
-    rate = votes_out(parser, [lead] + [0] * 7, 300)
-    assert 0.91 < rate < 0.99
-    # With others voting it is as safe.
-    assert votes_out(parser, [lead + 10] + [10] * 7, 300) > 0.91
 
 
 def test_a_drafted_vote_needs_more_than_a_given_one() -> None:

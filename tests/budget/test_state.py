@@ -13,7 +13,6 @@ import pytest
 from langchain_core.callbacks import (
     BaseCallbackHandler,
     CallbackManager,
-    CallbackManagerForChainRun,
 )
 
 from langchain_dpicl import (
@@ -230,6 +229,7 @@ def ways(*handlers: Any) -> list[Any]:
         own,
         run,
         own.on_chain_start({}, {}),
+        run.on_chain_start({}, {}).get_child(),
         SimpleNamespace(handlers=list(handlers)),
     ]
 
@@ -243,14 +243,6 @@ def test_a_budget_is_found_in_every_form_of_handlers() -> None:
         assert find_budget(mine, callbacks) is mine
         with pytest.raises(NoBudgetError, match="nothing was asked of the model"):
             find_budget(None, callbacks)
-
-
-def test_a_run_inherits_it() -> None:
-    mine = opened()
-    manager = CallbackManager(handlers=[], inheritable_handlers=[mine])
-    run = manager.on_chain_start({}, {})
-    assert isinstance(run, CallbackManagerForChainRun)
-    assert find_budget(None, run.get_child()) is mine
 
 
 def test_several_accounts_are_named_and_none_is_taken() -> None:

@@ -240,20 +240,6 @@ def test_how_many_calls_are_made_does_not_tell_how_many_people_there_are(
     assert [len(call) for call in model.calls] == [calls + public] * 2
 
 
-def test_what_differences_are_taken_to_was_asked_without_records() -> None:
-    model = WordModel(ending=None)
-    public: list[bool] = []
-    real = model.log_probabilities
-
-    def watched(prompts: Any, tokens: Any) -> Any:
-        public.append(all(prompt.text in PUBLIC for prompt in prompts))
-        return real(prompts, tokens)
-
-    model.log_probabilities = watched  # type: ignore[method-assign]
-    clipped(model).generate(people())
-    assert public == [True, False] * 4
-
-
 def test_an_end_is_always_among_what_is_drawn_from() -> None:
     # The end is the least likely of all until two tokens are there; then it is drawn.
     examples = clipped(top_k_public=3, max_tokens=9).generate(people(), 6)

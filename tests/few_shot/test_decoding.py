@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from langchain_dpicl.accounting import Pure
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.few_shot import Greedy, NoisyMax, Sampling
+from langchain_dpicl.few_shot import Greedy, Sampling
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.terms import PASS_RATE, required_lead
 from langchain_dpicl.mechanisms.next_token import noisy_max_next_token
@@ -177,12 +177,6 @@ def test_equal_ones_go_by_public_order() -> None:
 def test_values_out_of_range_are_named(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameterError, match=next(iter(terms))):
         Sampling(**terms)
-
-
-def test_the_winner_alone_can_not_be_tempered() -> None:
-    assert NoisyMax(stop=["."]).stop == (".",)
-    with pytest.raises(InvalidParameterError, match="no field"):
-        NoisyMax(top_p=0.5)  # type: ignore[call-arg]
 
 
 # ---- the lead that a forecast tells --------------------------------------------------

@@ -32,20 +32,6 @@ def spent(budget: Any) -> int:
     return budget.spent().queries
 
 
-def test_a_complete_generation_is_returned_and_costs_nothing() -> None:
-    # The program may have died after the last token and before it had the examples.
-    budget = budget_of(queries=2)
-    first = generator_of(budget=budget).generate(GOOD, resume=True)
-    again = generator_of(budget=budget).generate(GOOD, resume=True)
-    assert again == first
-    assert again.record == first.record
-    assert spent(budget) == 1
-    second = generator_of(budget=budget).generate(GOOD)
-    assert second.record["charge"] == 2
-    assert generator_of(budget=budget).generate(GOOD, resume=True) == second
-    assert spent(budget) == 2
-
-
 def test_what_was_made_otherwise_is_not_gone_on_with() -> None:
     budget = budget_of(queries=2)
     with seeded(3):

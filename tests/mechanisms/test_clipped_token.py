@@ -1,4 +1,4 @@
-"""A token from clipped differences: its law, sensitivity, worst pairs and price.
+"""A token from clipped differences: its law, sensitivity and worst pairs.
 
 Laws are enumerated in a formula of their own. Each way to get the input wrong is a
 twin, whose loss leaves the interval that was paid.
@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import optimize
 from suite import WHOLE
 from support.exact_laws import keeps_to
 
 from langchain_dpicl import InvalidParameterError
-from langchain_dpicl.accounting import Exponential, Gaussian, compose
+from langchain_dpicl.accounting import Exponential, Gaussian
 from langchain_dpicl.mechanisms import clipped_token as module
 from langchain_dpicl.mechanisms.random import seeded
 
@@ -224,66 +223,6 @@ def test_twins_of_the_draw_lose_more() -> None:
     for twin in (by_count, likeliest):
         found = max(loss_range(twin(a), twin(b)) for a, b in pairs("add_remove", slots))
         assert found > 1.2 * epsilon
-
-
-def test_the_renyi_divergence_is_that_of_the_bounded_range_and_near_to_it() -> None:
-    # Two tokens, the public as it is worst for: half of the middle of the two laws.
-    for relation, moves in RELATIONS.items():
-        c, slots = 2.0, 40
-        epsilon = moves * c / slots
-        rho = {"add_remove": c**2 / (2 * slots**2), "replace": 2 * c**2 / slots**2}
-        assert epsilon**2 / 8 == pytest.approx(rho[relation], rel=1e-12)
-        p, q = (
-            softmax([epsilon / 4, -epsilon / 4]),
-            softmax([-epsilon / 4, epsilon / 4]),
-        )
-        for order in (1.001, 2.0, 8.0, 32.0):
-            mean = float((p**order * q ** (1 - order)).sum())
-            divergence = math.log(mean) / (order - 1)
-            assert divergence <= order * rho[relation]
-            if order < 2:
-                assert divergence > 0.995 * order * rho[relation]
-
-
-# ---- the price -----------------------------------------------------------------------
-
-
-def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest rho whose Renyi curve a rho gives epsilon at delta."""
-
-    def excess(rho: float) -> float:
-        def at(x: float) -> float:
-            a = 1 + math.exp(x)
-            price = math.log(delta * a) / (a - 1)
-            return a * rho + math.log1p(-1 / a) - price
-
-        return float(optimize.minimize_scalar(at, bounds=(-4, 8), method="bounded").fun)
-
-    return float(optimize.brentq(lambda rho: excess(rho) - epsilon, 1e-6, 50))
-
-
-LEAST = {
-    "add_remove": {1: 13, 2: 26, 3: 39, 5: 64},
-    "replace": {1: 26, 2: 51, 3: 77, 5: 127},
-}
-
-
-@pytest.mark.parametrize("relation", LEAST)
-def test_the_least_slots_of_a_budget_are_those_of_the_formula(relation: str) -> None:
-    delta, tokens = 1e-6, 100
-    rho = rho_of(4.0, delta)
-    assert rho == pytest.approx(0.311, abs=5e-4)
-    factor = {"add_remove": 1 / 2, "replace": 2}[relation]
-    for clip, slots in LEAST[relation].items():
-        assert math.ceil(clip * math.sqrt(factor * tokens / rho)) == slots
-
-        def epsilon(slots: int, clip: int = clip) -> float:
-            paid = Exponential(epsilon=RELATIONS[relation] * clip / slots, count=tokens)
-            return compose([paid], delta)
-
-        assert epsilon(slots) <= 4 < epsilon(slots - 1)
-    grows = [math.sqrt(rho / rho_of(e, delta)) for e in (1.0, 8.0)]
-    assert grows == pytest.approx([3.6, 0.54], abs=0.06)
 
 
 def test_what_was_not_paid_is_refused_and_no_figure_is_told() -> None:
