@@ -218,8 +218,7 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_dictionary_holds(self) -> None:
-        touched, self.touched = self.touched & {*self.model}, set()
-        for name in touched:
+        for name in self.touched & {*self.model}:
             account = self.model[name]
             book = read(self.accounts[name], *(PEOPLE if name == "unit" else ""))
             assert list(book.charges) == [*range(1, len(account.charges) + 1)]
@@ -230,6 +229,7 @@ class History(RuleBasedStateMachine):
                 assert all(
                     map(float.__le__, map(float, book.spent), map(float, book.most))
                 )
+        self.touched.clear()
 
     def teardown(self) -> None:
         self.touched = {*self.model}

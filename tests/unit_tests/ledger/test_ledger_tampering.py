@@ -70,10 +70,8 @@ def connected(path: Path) -> Any:
 
 def values(value: Any, neighbor: Any) -> dict[str, Any]:
     """Return what a cell is edited to."""
-    more = value + 1 if isinstance(value, int) else value
-    if isinstance(value, str | bytes):
-        more = value + type(value)(b"1" if isinstance(value, bytes) else "1")
-    other = {int: "word", str: b"blob", bytes: 7}.get(type(value), "word")
+    more = None if value is None else value + type(value)("1")
+    other = b"blob" if isinstance(value, str) else "word"
     found = {"null": None, "zero": 0, "more": more, "other": other, "next": neighbor}
     return {
         how: new

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -105,12 +104,3 @@ def test_no_id_of_a_unit_is_in_the_files(folder: Path) -> None:
     Charge(account).collect(PEOPLE)
     for file in folder.iterdir():
         assert b"someone" not in file.read_bytes()
-        assert b"someone" not in "".join(_dump(folder / "a.db")).encode()
-
-
-def _dump(path: Path) -> list[str]:
-    connection = sqlite3.connect(path)
-    try:
-        return list(connection.iterdump())
-    finally:
-        connection.close()
