@@ -123,13 +123,12 @@ def test_interrupting_says_what_stays(
     assert "stays charged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("command", "lines"), [("export", 0), ("export", 1)])
-def test_a_reader_that_goes_away_hears_nothing_more(command: str, lines: int) -> None:
+def test_a_reader_that_goes_away_hears_nothing_more() -> None:
     ledger = Ledger("sqlite:///long.db")
     for _ in range(150):  # More than a pipe holds.
         spend(ledger, PLANNED.model_copy(update={"queries": 500}))
     ledger.dispose()
-    arguments = ["ledger", command, "notes", "--ledger=sqlite:///long.db"]
+    arguments = ["ledger", "export", "notes", "--ledger=sqlite:///long.db"]
     process = subprocess.Popen(
         [sys.executable, "-c", DPICL, *arguments],
         stdout=subprocess.PIPE,
@@ -138,8 +137,7 @@ def test_a_reader_that_goes_away_hears_nothing_more(command: str, lines: int) ->
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    for _ in range(lines):
-        process.stdout.readline()
+    process.stdout.readline()
     process.stdout.close()
     told = process.stderr.read()
     process.stderr.close()

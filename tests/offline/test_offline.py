@@ -176,20 +176,22 @@ def test_words_hardly_meet_in_a_coordinate() -> None:
     assert np.mean(np.abs(likeness)) < 0.05
 
 
-def test_every_process_says_and_embeds_the_same() -> None:
+def test_every_process_says_and_embeds_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     # Sets of words are ordered by a hash that differs between processes.
     program = (
         "from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel\n"
         "print(OfflineChatModel().invoke('Labels: a, b\\n\\nText: c\\nLabel:').text)\n"
         f"print(HashingEmbeddings(8).embed_query({TEXTS[0]!r}))"
     )
-    done = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(done) == 1
+    # This process has another seed, unless it is told to have this one.
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONHASHSEED": "4711", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    exec(program)  # noqa: S102 - the same lines
+    assert capsys.readouterr().out == done.stdout

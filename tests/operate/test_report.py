@@ -8,6 +8,7 @@ import re
 import sqlite3
 import sys
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,26 @@ def account(ledger: Ledger, name: str = "notes", **terms: Any) -> PrivacyBudgetH
     return PrivacyBudgetHandler(ledger=ledger, account=name, **given)
 
 
-def ask(budget: PrivacyBudgetHandler, parser: Any = None, **changes: Any) -> Any:
+@cache
+def groups(score_threshold: float | None) -> RetrievedGroups:
     sentence = f"The side effect of lisinopril is cough {CANARY}."
-    groups = RetrievedGroups.from_documents(
+    return RetrievedGroups.from_documents(
         [note(f"{CANARY}-{i}", sentence) for i in range(60)],
         HashingEmbeddings(),
-        **{"unit_key": "unit", "n_groups": 30, "docs_per_group": 2, **changes},
+        unit_key="unit",
+        n_groups=30,
+        docs_per_group=2,
+        score_threshold=score_threshold,
     )
+
+
+def ask(
+    budget: PrivacyBudgetHandler,
+    parser: Any = None,
+    score_threshold: float | None = None,
+) -> Any:
     chain = DPChain(
-        groups=groups,
+        groups=groups(score_threshold),
         model=OfflineChatModel(),
         parser=parser or VoteOutputParser(labels=["cough", "rash"]),
         budget=budget,
@@ -62,7 +74,12 @@ def ask(budget: PrivacyBudgetHandler, parser: Any = None, **changes: Any) -> Any
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger() -> Ledger:
+    return Ledger(":memory:")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Ledger:
     return Ledger(f"sqlite:///{tmp_path}/reported.db")
 
 
@@ -196,17 +213,15 @@ def test_examples_and_tables(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
-def test_nothing_private_is_in_a_report(ledger: Ledger, scope: str) -> None:
-    budget = account(ledger, scope=scope)
-    per_unit = {"score_threshold": 0.1} if scope == "unit" else {}
-    ask(budget, **per_unit)
-    ask(budget, VoteOutputParser(labels=["rash", "cough"]), **per_unit)
-    found = account_report(ledger, "notes")
-    tags = (
-        [balance.tag for balance in ledger.unit_balances("notes")] if per_unit else []
-    )
-    assert len(tags) == len(per_unit) * 60
-    with closing(sqlite3.connect(ledger.path or "")) as connection:
+def test_nothing_private_is_in_a_report(file: Ledger, scope: str) -> None:
+    budget = account(file, scope=scope)
+    threshold = 0.1 if scope == "unit" else None
+    ask(budget, None, threshold)
+    ask(budget, VoteOutputParser(labels=["rash", "cough"]), threshold)
+    found = account_report(file, "notes")
+    tags = [balance.tag for balance in file.unit_balances("notes")] if threshold else []
+    assert len(tags) == (60 if threshold else 0)
+    with closing(sqlite3.connect(file.path or "")) as connection:
         dump = "\n".join(connection.iterdump())
     keys = re.findall(r"X'([0-9A-F]{64})'", dump)
     for text in (found.to_html(), found.model_dump_json(), str(found)):
@@ -236,12 +251,12 @@ def test_the_page_is_whole_and_escaped(ledger: Ledger) -> None:
     assert not re.search(r"(src|href)\s*=|@import|url\(|https?://", page)
 
 
-def test_a_damaged_ledger_is_told(ledger: Ledger) -> None:
-    ask(account(ledger))
-    ledger.dispose()
-    with closing(sqlite3.connect(ledger.path or "", isolation_level=None)) as edited:
+def test_a_damaged_ledger_is_told(file: Ledger) -> None:
+    ask(account(file))
+    file.dispose()
+    with closing(sqlite3.connect(file.path or "", isolation_level=None)) as edited:
         edited.execute("UPDATE dpicl_entry SET at = 0 WHERE kind = 'charge'")
-    found = account_report(f"sqlite:///{ledger.path}", "notes")
+    found = account_report(f"sqlite:///{file.path}", "notes")
     assert not found.is_whole
     assert "The ledger is damaged." in found.to_html()
 

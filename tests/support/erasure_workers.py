@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,12 @@ from langchain_dpicl import (
 from langchain_dpicl.operate import erase
 from support.fakes import ScriptedModel
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
-from support.nursery import Log
 
 PERSON, MARK = "p-erased", "zebra"
 DOCUMENTS = [
     *(note(f"p-{i}", f"rash, said number {i}") for i in range(150)),
     *(note(PERSON, f"rash on a {MARK}, visit {i}") for i in range(2)),
 ]
-
-
-def warm_up() -> None:
-    """Do once what every worker would have to do for itself."""
-    VoteOutputParser(labels=["yes", "no"])
 
 
 def saved(path: Path, **terms: Any) -> Path:
@@ -47,22 +42,27 @@ def chain_over(path: str | Path, *, follow: bool) -> DPChain:
     )
 
 
-def serve(
-    log: Log, parent_lives: Callable[[], bool], *, path: str, url: str, follow: bool
-) -> None:
+def say(log: str, **values: Any) -> None:
+    """Write a line that stays, whatever becomes of this process."""
+    with Path(log).open("ab", buffering=0) as file:
+        file.write((json.dumps(values) + "\n").encode())
+
+
+def serve(log: str, *, path: str, url: str, follow: bool) -> None:
     """Answer a question for each file that appears; say what the model was shown."""
     chain = chain_over(path, follow=follow).model_copy(update={"cache": False})
     budget = PrivacyBudgetHandler(epsilon=30, delta=1e-6, queries=9, ledger=url)
-    log.write(serves=os.getpid())
-    number = 0
-    while parent_lives():
+    say(log, serves=os.getpid())
+    number, parent = 0, multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
         if not Path(f"{path}.ask-{number}").exists():
             time.sleep(0.01)
             continue
         before = len(chain.model.asked)
         answer = chain.invoke(QUESTION, {"callbacks": [budget]})
         asked = chain.model.asked[before:]
-        log.write(
+        say(
+            log,
             worker=os.getpid(),
             number=number,
             status=answer.response_metadata["privacy"]["status"],
@@ -73,13 +73,7 @@ def serve(
 
 
 def stop_at(
-    log: Log,
-    parent_lives: Callable[[], bool],  # a worker's signature
-    *,
-    path: str,
-    work: str,
-    point: int,
-    certificate: str | None = None,
+    log: str, *, path: str, work: str, point: int, certificate: str | None = None
 ) -> None:
     """Die by SIGKILL before or after a certain change of the disk; -1 lives."""
     reached = 0
@@ -92,7 +86,7 @@ def stop_at(
             for side in ("before", "after"):
                 if side == "after":
                     done = inner(*values, **named)
-                log.write(point=reached, what=f"{side} {name}")
+                say(log, what=f"{side} {name}")
                 reached += 1
                 if reached == point + 1:
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks.__main__ import main
+
 ROOT = Path(__file__).parents[2]
 NAMES = (
     *("chain", "ledger", "mechanisms", "search", "tables"),
@@ -14,26 +18,26 @@ NAMES = (
 )
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
-def test_the_list_names_all_and_each_can_be_imported() -> None:
-    listed = run("-m", "benchmarks").stdout
+def test_the_list_names_all_and_each_can_be_imported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
     assert all(f"| {name} " in listed for name in NAMES), listed
     files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
     assert files == {*NAMES, "common", "__main__"}
-    done = run("-c", "".join(f"import benchmarks.{name}\n" for name in NAMES))
-    assert not done.returncode, done.stderr[-2000:]
+    program = "".join(f"import benchmarks.{name}\n" for name in NAMES)
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_one_runs_and_what_lacks_its_data_says_so() -> None:
-    done = run("-m", "benchmarks", "ledger", "--quick")
-    assert not done.returncode, done.stderr[-2000:]
-    assert "1,000 stored: charge" in done.stdout
+def test_one_runs_and_what_lacks_its_data_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["ledger", "--quick"]) == 0
+    assert "1,000 stored: charge" in capsys.readouterr().out
     for name in ("utility_tables", "utility_answers", "moon"):
-        done = run("-m", "benchmarks", name)
-        assert done.returncode == 2
-        assert "needs --" in done.stderr or "There is no moon" in done.stderr
+        with pytest.raises(SystemExit) as ended:
+            main([name])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert "needs --" in said or "There is no moon" in said

@@ -51,8 +51,8 @@ def folder() -> Iterator[Path]:
         yield Path(found)
 
 
-@pytest.fixture
-def index(folder: Path) -> str:
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> str:
     groups = RetrievedGroups.from_documents(
         clinic(800),
         HashingEmbeddings(),
@@ -60,8 +60,9 @@ def index(folder: Path) -> str:
         n_groups=80,
         docs_per_group=6,
     )
-    groups.save(folder / "index")
-    return str(folder / "index")
+    path = tmp_path_factory.mktemp("service") / "index"
+    groups.save(path)
+    return str(path)
 
 
 @pytest.fixture
@@ -172,6 +173,7 @@ async def test_workers_share_one_budget_and_a_killed_one_loses_nothing(
     assert charges(ledger_url) == ANSWERS
 
 
+@pytest.mark.whole
 async def test_a_worker_killed_in_the_middle_of_answers_keeps_what_it_was_charged(
     workers: list[subprocess.Popen[bytes]],
     clients: list[httpx.AsyncClient],

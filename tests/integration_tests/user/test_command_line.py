@@ -11,6 +11,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from math import exp
@@ -224,9 +225,12 @@ def test_a_mistake_is_told_in_one_sentence(
 
 @pytest.mark.promise("no-record-in-cli")
 @pytest.mark.parametrize(
-    "line", [f'{{"text": "{WORD}", "person": null}}', f'{{"text": "{WORD}']
+    ("line", "run"),
+    [(f'{{"text": "{WORD}", "person": null}}', process), (f'{{"text": "{WORD}', dpicl)],
 )
-def test_records_that_cannot_be_read_are_not_shown(tmp_path: Path, line: str) -> None:
+def test_records_that_cannot_be_read_are_not_shown(
+    tmp_path: Path, line: str, run: Callable[..., Done]
+) -> None:
     whole = json.dumps({"text": f"A cough. {WORD}", "person": WORD})
     (tmp_path / "records.jsonl").write_text(f"{whole}\n{line}")
     command = [
@@ -236,7 +240,7 @@ def test_records_that_cannot_be_read_are_not_shown(tmp_path: Path, line: str) ->
         "--question=What?",
     ]
     check_fails_silently(dpicl(tmp_path, *command, "--json"))
-    check_fails_silently(process(tmp_path, *command))
+    check_fails_silently(run(tmp_path, *command))
 
 
 @pytest.mark.promise("no-record-in-cli")

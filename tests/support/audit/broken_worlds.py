@@ -65,7 +65,7 @@ class ChargesTheTop(BrokenWorld):
         scores = best_scores(source, prepared)
         could = self.solvent(paid)(scores)
         best = sorted(could, key=lambda unit: (-scores[unit], unit))
-        asked = best[: self.setting.n_groups]
+        asked = best[: self.n_groups]
         assert self.till(paid)(asked) == {*asked}
         terms = prepared.terms.model_copy(update={"score_threshold": -1.0})
         everybody = replace(prepared, terms=terms)

@@ -1,50 +1,128 @@
-"""Two corpora that differ by one unit, asked the same by the library's own code.
+"""A corpus of a few people with its accounts, driven through the library's own code.
 
-A *world* is a corpus, its group source and its per-unit accounts. Who is eligible, who
-is charged, who is left out and what the slots then hold is all decided by the real
-`RetrievedGroups`, `PrivacyBudgetHandler` and `Ledger`. Only the last step is replaced:
-where the library would add noise to the slots' answers, the world hands out the exact
-distribution of what would be released.
+Who is eligible, who is charged, who is left out and what the slots then hold is all
+decided by the real `RetrievedGroups`, `PrivacyBudgetHandler` and `Ledger`. Only the
+last step is replaced: where the library would add noise to the slots' answers, a
+`World` hands out the exact distribution of what would be released.
 
-An `Adversary` (`world_pairs.py`) holds two worlds, one with the unit x and one without.
-`check_adaptive` measures finite outputs for the best of *all* strategies of a
-given depth: the next query may be any function of everything released before.
-
-What the groups' answers are is up to the adversary too. For histograms each content of
-a slot is a label of its own, so that no change of a slot goes unseen; finite outputs
-have two labels by one of the rules in `ANSWERS`, and each query may use another rule.
+What the groups' answers are is up to the adversary: two labels by one of the rules in
+`ANSWERS`, and each query may use another rule.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 
-from langchain_dpicl import PrivacyBudgetHandler, Relation
+from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import Charge, Event, Exponential, Failure, Gaussian
 from langchain_dpicl.budget import Paid
 from langchain_dpicl.common.units import Collect
 from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import RetrievedGroups, charging_units
 from langchain_dpicl.groups.base import RetrievalTerms
+from langchain_dpicl.groups.index import ShardIndex
+from langchain_dpicl.groups.records import embed_documents, no_rows, read_documents
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.mechanisms import voting
-from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
 
 ORDERS = (1.5, 4.0, 16.0)
+SALT = bytes(range(32))
+X = "x"
+"""The unit by which two worlds differ."""
+_QUESTIONS = 4
+_PAD = 0.25
+_PADS = 16
+
+Content = tuple[str, ...]
+"""A slot's documents, in their order."""
+
+
+# ---- people ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A person: for each document its score on each question."""
+
+    name: str
+    documents: tuple[tuple[float, ...], ...]
+
+    def records(self) -> list[Document]:
+        return [
+            Document(
+                f"{self.name}/{number}: {' '.join(map(str, scores))};",
+                metadata={"unit": self.name},
+            )
+            for number, scores in enumerate(self.documents)
+        ]
+
+
+def people(*profiles: tuple[tuple[float, ...], ...]) -> tuple[Unit, ...]:
+    """Return the other units: a, b, c, ..."""
+    return tuple(Unit(chr(ord("a") + i), found) for i, found in enumerate(profiles))
+
+
+class GivenScores(Embeddings):
+    """A document's text holds its scores; question i is the i-th axis.
+
+    Multiples of a quarter are exact in every step of the library, so that ties at a
+    threshold are ties.
+    """
+
+    def embed_query(self, text: str) -> list[float]:
+        vector = [0.0] * (_QUESTIONS + _PADS)
+        vector[int(text)] = 1.0
+        return vector
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self._document(text) for text in texts]
+
+    def _document(self, text: str) -> list[float]:
+        scores = [float(score) for score in text.rstrip(";").split(": ")[1].split()]
+        scores += [0.0] * (_QUESTIONS - len(scores))
+        rest = 1 - sum(score**2 for score in scores)
+        pads = rest / _PAD**2
+        if pads != int(pads):
+            return [*scores, math.sqrt(rest), *[0.0] * (_PADS - 1)]
+        return [*scores, *[_PAD] * int(pads), *[0.0] * (_PADS - int(pads))]
+
+
+EMBEDDING = GivenScores()
+
+
+@functools.cache
+def built_index(units: tuple[Unit, ...], n_groups: int) -> ShardIndex:
+    """Return the index of a corpus, which may be empty."""
+    documents = [record for unit in units for record in unit.records()]
+    lines, unit_ids = read_documents(documents, "unit")
+    rows = no_rows(_QUESTIONS + _PADS)
+    if unit_ids:
+        rows = embed_documents(EMBEDDING, lines, unit_ids)
+    return ShardIndex.of(rows, n_shards=n_groups, salt=SALT)
+
+
+def _names(content: Content) -> list[str]:
+    return [document.split("/")[0] for document in content]
 
 
 ANSWERS: dict[str, Callable[[Content], bool]] = {
-    "x": lambda content: X in names(content),
-    "first": lambda content: names(content)[0] in "acd",
+    "x": lambda content: X in _names(content),
+    "first": lambda content: _names(content)[0] in "acd",
 }
 """What a group says, yes or no; an empty group says nothing."""
+
+
+# ---- accounts and questions --------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,9 +136,9 @@ class Account:
     delta0_share: float | None = None
     order: float | None = None
 
-    def open(self, name: str, ledger: Ledger) -> PrivacyBudgetHandler:
+    def open(self, ledger: Ledger) -> PrivacyBudgetHandler:
         terms: dict[str, Any] = self.__dict__
-        return PrivacyBudgetHandler(**terms, ledger=ledger, scope="unit", account=name)
+        return PrivacyBudgetHandler(**terms, ledger=ledger, scope="unit")
 
     def renyi_claims(self, events: Sequence[Event]) -> list[tuple[float, float]]:
         """Return orders, and the Renyi divergence that the account keeps to at each.
@@ -85,22 +163,12 @@ def _zero_concentrated(event: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything public about a world."""
-
-    accounts: tuple[Account, ...]
-    n_groups: int = 1
-    docs_per_group: int = 1
-
-
-@dataclass(frozen=True)
 class Query:
     """One question, and how its answer is released."""
 
     question: int
     threshold: float
     part: Event
-    account: int = 0
     delta0: float = 0.0
     """With this probability the release fails and shows everything."""
 
@@ -110,11 +178,6 @@ class Query:
         failure = (Failure(delta0=self.delta0),) if self.delta0 else ()
         return Charge(name="audit", parts=(self.part, *failure))
 
-    @property
-    def scripts(self) -> Sequence[tuple[int, ...]]:
-        """What can happen before the release, in public; see `World.ask`."""
-        return ((),)
-
 
 @dataclass(frozen=True)
 class Change:
@@ -122,33 +185,18 @@ class Change:
 
     name: str
 
-    scripts = ((),)
+
+Step = Query | Change
 
 
 @dataclass(frozen=True)
 class Answer:
     """What a world releases on a query, up to the last noise."""
 
-    votes: Mapping[Content, int] = field(default_factory=dict)
-    relation: Relation | None = None
-    paid: Paid | None = None
-    reach: float = 1.0
-    """The probability of what happened before the release."""
-    error: str | None = None
-    """An error is seen by whoever asks."""
-    released: bool = True
-    """Whether there is a release after what happened before."""
-
-    @property
-    def sigma(self) -> float:
-        assert self.relation is not None
-        return voting.sigma(self.first, self.relation)
-
-    @property
-    def first(self) -> Any:
-        """The event that was paid for the answer."""
-        assert self.paid is not None
-        return self.paid.events[0]
+    votes: Counter[Content]
+    sigma: float
+    events: tuple[Event, ...]
+    """What was paid."""
 
     def lead(self, rule: str) -> int:
         """Return by how many groups "yes" is ahead of "no"."""
@@ -157,101 +205,91 @@ class Answer:
             counts[ANSWERS[rule](content)] += number
         return counts[True] - counts[False]
 
-    def yes(self, rule: str, part: Event) -> float:
+    def yes(self, rule: str) -> float:
         """Return the probability that "yes" is released, of "yes" and "no"."""
-        lead = self.lead(rule)
-        if isinstance(part, Gaussian):
+        lead, paid = self.lead(rule), self.events[0]
+        if isinstance(paid, Gaussian):
             # The noisy winner: the difference of two counts with noise each.
             return math.erfc(-lead / self.sigma / 2) / 2
-        epsilon = self.first.epsilon
-        if isinstance(part, Exponential):
+        epsilon: float = paid.epsilon  # type: ignore[union-attr,assignment]
+        if isinstance(paid, Exponential):
             return 1 / (1 + math.exp(-epsilon * lead / 2))
         # The sharpest pure mechanism: one bit, flipped with probability 1/(1 + e^eps).
         return 1 / (1 + math.exp(-epsilon if lead > 0 else epsilon))
 
 
-NOTHING = Answer(released=False)
-
-Step = Query | Change
+# ---- worlds ------------------------------------------------------------------------
 
 
-def copied(ledger: Ledger) -> Ledger:
-    """Return a ledger in memory that holds the same, so that a world can go on."""
-    twin = Ledger(":memory:")
-    source, target = (
-        each._engine.raw_connection().driver_connection for each in (ledger, twin)
-    )
-    source.backup(target)
-    return twin
+@functools.cache
+def _shared() -> tuple[Ledger, sqlite3.Connection, sqlite3.Connection]:
+    """Return the one ledger that all worlds take turns in, its database, and a copy.
+
+    A ledger of its own for each step would compile its statements anew.
+    """
+    ledger, empty = Ledger(":memory:"), sqlite3.connect(":memory:")
+    database: Any = ledger._engine.raw_connection().driver_connection
+    database.backup(empty)
+    return ledger, database, empty
 
 
 class World:
-    """A corpus with its accounts, driven through the library's own code."""
+    """A corpus with its accounts, after some steps."""
 
-    def __init__(self, units: tuple[Unit, ...], setting: Setting) -> None:
+    def __init__(
+        self, units: tuple[Unit, ...], account: Account, n_groups: int = 1
+    ) -> None:
         self.units = {unit.name: unit for unit in units}
-        self.index = built_index(units, setting.n_groups)
-        self.setting = setting
+        self.index = built_index(units, n_groups)
+        self.account, self.n_groups = account, n_groups
         self.deleted = Counter[str]()
         self.memory: set[str] = set()
-        self.ledger = Ledger(":memory:")
-        self._open()
+        self.ledger, _, self._saved = _shared()
 
-    def _open(self) -> None:
-        self.budgets = [
-            account.open(str(number), self.ledger)
-            for number, account in enumerate(self.setting.accounts)
-        ]
-
-    def fork(self) -> World:
-        """Return a world in which the same has happened."""
+    def after(self, step: Step) -> tuple[World, Answer | str]:
+        """Return the world after one more step, and what it answers or raises."""
         twin = copy.copy(self)
         twin.deleted, twin.memory = self.deleted.copy(), self.memory.copy()
-        twin.ledger = copied(self.ledger)
-        twin._open()
-        return twin
-
-    def take(self, step: Step, script: tuple[int, ...] = ()) -> Answer:
-        """Take one step."""
+        _, database, _ = _shared()
+        self._saved.backup(database)
+        # It would tell that its book was put back.
+        self.ledger._seen.clear()
+        answer: Answer | str = ""
         if isinstance(step, Change):
-            self.change(step)
-            return NOTHING
-        return self.answer(step, script)
+            twin.change(step)
+        else:
+            try:
+                answer = twin.ask(step)
+            except DPError as error:
+                answer = type(error).__name__
+        twin._saved = sqlite3.connect(":memory:")
+        database.backup(twin._saved)
+        return twin, answer
 
-    def answer(self, query: Query, script: tuple[int, ...]) -> Answer:
-        """Ask one query; an error is an answer too."""
-        try:
-            return self.ask(query, script)
-        except DPError as error:
-            return Answer(error=type(error).__name__, released=False)
-
-    def ask(self, query: Query, script: tuple[int, ...]) -> Answer:
-        """Ask one query, with a script for what chance decides before the release."""
-        assert not script
-        source = self.source(query)
-        paid = self.charge(query, source, query.charge)
+    def ask(self, query: Query) -> Answer:
+        """Ask one query, charging as a chain does."""
+        source = self._groups(query.threshold)
+        paid = self.account.open(self.ledger).buy(
+            query.charge,
+            unit_key=source.unit_key,
+            charges_units=charging_units(source),
+        )
         slots = self.draw(source, source.prepare(str(query.question)), paid)
-        return Answer(votes(slots), source.relation, paid)
+        held = (tuple(one.page_content for one in slot) for slot in slots if slot)
+        paid_first: Any = paid.events[0]
+        sigma = 0.0
+        if isinstance(paid_first, Gaussian):
+            sigma = voting.sigma(paid_first, source.relation)
+        return Answer(Counter(held), sigma, paid.events)
 
-    def source(self, query: Query) -> RetrievedGroups:
-        """Return the groups of this corpus for a query's threshold."""
-        setting = self.setting
-        return self._groups(setting.docs_per_group, query.threshold)
-
-    def _groups(self, docs_per_group: int, threshold: float) -> RetrievedGroups:
+    def _groups(self, threshold: float) -> RetrievedGroups:
         terms = RetrievalTerms(
             unit_key="unit",
-            n_groups=self.setting.n_groups,
-            docs_per_group=docs_per_group,
+            n_groups=self.n_groups,
+            docs_per_group=1,
             score_threshold=threshold,
         )
         return RetrievedGroups(terms, EMBEDDING, self.index)
-
-    def charge(self, query: Query, source: RetrievedGroups, shape: Charge) -> Paid:
-        """Charge as a chain does."""
-        return self.budgets[query.account].buy(
-            shape, unit_key=source.unit_key, charges_units=charging_units(source)
-        )
 
     def draw(
         self, source: RetrievedGroups, prepared: Any, paid: Paid
@@ -269,17 +307,10 @@ class World:
         unit = self.units.get(change.name)
         if unit is None:
             return
-        source = self._groups(1, 0.0)
+        source = self._groups(0.0)
         self.deleted[unit.name] += 1
         if self.deleted[unit.name] % 2:
             source.delete_unit(unit.name)
         else:
             source.add_documents(unit.records())
         self.index = source._index
-
-
-def votes(slots: Sequence[Sequence[Document]]) -> Counter[Content]:
-    """Return how many slots hold what; an empty one abstains."""
-    return Counter(
-        tuple(document.page_content for document in slot) for slot in slots if slot
-    )

@@ -4,50 +4,63 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.audit.exact_losses import (
-    Figure,
-    Pair,
-    hockey_stick,
-    renyi_moment,
-    require,
-)
-from support.audit.small_corpora import Unit
 from support.audit.two_worlds import (
     ANSWERS,
-    NOTHING,
+    Account,
     Answer,
     Query,
-    Setting,
     Step,
+    Unit,
     World,
 )
 
-Path = Sequence[tuple[Step, tuple[int, ...]]]
-"""What was asked, and what chance decided before each release."""
+SLACK = 1e-9
+"""Relative: claims are held against figures that a float can hold."""
+
+Pair = tuple[float, float]
+"""An outcome's probability in either world."""
+
+Figure = Callable[[float, float], float]
+"""What a transcript of probability p here and q there adds to a figure."""
+
+
+class PrivacyViolationError(AssertionError):
+    """Two worlds can be told apart better than the account claims."""
+
+
+def hockey_stick(epsilon: float) -> Figure:
+    """Return what adds up to the hockey-stick divergence."""
+    factor = math.exp(epsilon)
+    return lambda p, q: max(p - factor * q, 0.0)
+
+
+def renyi_moment(order: float) -> Figure:
+    """Return what adds up to exp((order - 1) times the Renyi divergence)."""
+
+    def moment(p: float, q: float) -> float:
+        if p == 0:
+            return 0.0
+        return math.inf if q == 0 else p * (p / q) ** (order - 1)
+
+    return moment
 
 
 class Moment:
     """A world after some steps, and all that can come next, each driven once."""
 
-    def __init__(self, world: World, left: int, answer: Answer = NOTHING) -> None:
-        self.answer = answer
-        self._left = left
-        self._world = world if left else None
-        self._next: dict[tuple[Step, tuple[int, ...]], Moment] = {}
+    def __init__(self, world: World, answer: Answer | str = "") -> None:
+        self.world, self.answer = world, answer
+        self._next: dict[Step, Moment] = {}
 
-    def then(self, step: Step, script: tuple[int, ...] = ()) -> Moment:
+    def then(self, step: Step) -> Moment:
         """Return the moment after one more step."""
-        key = step, script
-        if key not in self._next:
-            assert self._world is not None
-            world = self._world.fork()
-            answer = world.take(step, script)
-            self._next[key] = Moment(world, self._left - 1, answer)
-        return self._next[key]
+        if step not in self._next:
+            self._next[step] = Moment(*self.world.after(step))
+        return self._next[step]
 
 
 Moments = tuple[Moment, Moment]
@@ -62,31 +75,33 @@ class Adversary:
         others: The other units.
         x: The unit by which the worlds differ.
         position: Where x stands among the others.
-        setting: What is public.
+        account: What is claimed.
         depth: The number of steps.
+        n_groups: The number of groups.
         kind: The system under test.
     """
 
     others: tuple[Unit, ...]
     x: Unit
     position: int
-    setting: Setting
+    account: Account
     depth: int
+    n_groups: int = 1
     kind: type[World] = World
 
     def __post_init__(self) -> None:
         at = self.position
         units = (*self.others[:at], self.x, *self.others[at:])
         self.start: Moments = (
-            Moment(self.kind(units, self.setting), self.depth),
-            _without_x(self.kind, self.others, self.setting, self.depth),
+            Moment(self.kind(units, self.account, self.n_groups)),
+            _without_x(self.kind, self.others, self.account, self.n_groups),
         )
 
-    def answers(self, path: Path) -> tuple[Answer, Answer]:
+    def answers(self, path: Sequence[Step]) -> tuple[Answer | str, Answer | str]:
         """Return what both worlds answer at the end of a path."""
         one, other = self.start
-        for step, script in path:
-            one, other = one.then(step, script), other.then(step, script)
+        for step in path:
+            one, other = one.then(step), other.then(step)
         return one.answer, other.answer
 
     def adaptive(self, queries: Sequence[Step], figure: Figure) -> float:
@@ -109,37 +124,38 @@ class Adversary:
         Raises:
             PrivacyViolationError: If a claim is not kept.
         """
-        [account] = self.setting.accounts
         search = _Search(queries, self.depth)
-        found = [search.largest(hockey_stick(account.epsilon), self.start)]
-        claims = [account.delta]
-        paid = self.answers([(queries[0], queries[0].scripts[0])])[0].paid
-        orders = account.renyi_claims(paid.events if paid else ())
+        figure = hockey_stick(self.account.epsilon)
+        found = [(search.largest(figure, self.start), self.account.delta)]
+        first = self.answers(queries[:1])[0]
+        orders = self.account.renyi_claims(
+            first.events if isinstance(first, Answer) else ()
+        )
         if any(isinstance(query, Query) and query.delta0 for query in queries):
             orders = []
         for order, claimed in orders:
             moment = search.largest(renyi_moment(order), self.start)
-            found.append(math.log(moment) / (order - 1))
-            claims.append(claimed)
-        for one, claimed in zip(found, claims, strict=True):
-            require(one, claimed, self._described)
-        return tuple(one / claimed for one, claimed in zip(found, claims, strict=True))
-
-    def _described(self) -> Any:
-        return self.others, self.x, self.position
+            found.append((math.log(moment) / (order - 1), claimed))
+        for measured, claimed in found:
+            if measured > claimed * (1 + SLACK):
+                raise PrivacyViolationError(
+                    f"{measured:.4g} > {claimed:.4g}: "
+                    f"{self.others, self.x, self.position}"
+                )
+        return tuple(measured / claimed for measured, claimed in found)
 
 
 class _Search:
     """The best adaptive strategy, by going through all of them.
 
-    The balances depend on what was asked and on what happened before the releases, not
-    on what was released. So both worlds are driven once along each path, and the best
-    next query is found for each transcript, from the last one backwards.
+    The balances depend on what was asked, not on what was released. So both worlds are
+    driven once along each path, and the best next query is found for each transcript,
+    from the last one backwards.
     """
 
     def __init__(self, queries: Sequence[Step], depth: int) -> None:
         self._queries, self._depth = queries, depth
-        self._options: dict[Moments, list[list[tuple[Moments, Pair]]]] = {}
+        self._options: dict[Moments, list[tuple[Moments, tuple[Pair, ...]]]] = {}
 
     def largest(self, figure: Figure, start: Moments) -> float:
         """Return the largest figure, of either world against the other."""
@@ -155,64 +171,51 @@ class _Search:
             return figure(p, q)
         return max(
             math.fsum(
-                self._best(figure, then, p * a, q * b, left - 1)
-                for then, (a, b) in outcomes
+                self._best(figure, then, p * a, q * b, left - 1) for a, b in outcomes
             )
-            for outcomes in self._next(now)
+            for then, outcomes in self._next(now)
         )
 
-    def _next(self, now: Moments) -> list[list[tuple[Moments, Pair]]]:
-        """Return for each next query (and rule) its outcomes and where they lead."""
+    def _next(self, now: Moments) -> list[tuple[Moments, tuple[Pair, ...]]]:
+        """Return for each next query (and rule) where it leads, and its outcomes."""
         if now not in self._options:
-            found: dict[Any, list[tuple[Moments, Pair]]] = {}
+            found: dict[tuple[Moments, tuple[Pair, ...]], None] = {}
             for query in self._queries:
-                then = [
-                    (now[0].then(query, script), now[1].then(query, script))
-                    for script in query.scripts
-                ]
-                for rule in ANSWERS if isinstance(query, Query) else [""]:
-                    outcomes = [
-                        (moments, pair)
-                        for moments in then
-                        for pair in _outcomes(moments, query, rule)
-                    ]
-                    found[tuple(outcomes)] = outcomes
-            self._options[now] = list(found.values())
+                then = now[0].then(query), now[1].then(query)
+                for rule in ANSWERS:
+                    found[then, tuple(_outcomes(then, query, rule))] = None
+            self._options[now] = list(found)
         return self._options[now]
+
+
+def _outcomes(moments: Moments, query: Step, rule: str) -> list[Pair]:
+    one, other = (moment.answer for moment in moments)
+    if isinstance(one, str) or isinstance(other, str):
+        # An error is seen by whoever asks.
+        return [(1.0, 1.0)] if one == other else [(1.0, 0.0), (0.0, 1.0)]
+    assert isinstance(query, Query)
+    p, q, d = one.yes(rule), other.yes(rule), query.delta0
+    outcomes = [(p * (1 - d), q * (1 - d)), ((1 - p) * (1 - d), (1 - q) * (1 - d))]
+    if d:
+        p, q = float(one.lead(rule) > 0), float(other.lead(rule) > 0)
+        outcomes += [(p * d, q * d), ((1 - p) * d, (1 - q) * d)]
+    return outcomes
 
 
 def neighbors(
     corpora: Sequence[tuple[Unit, ...]],
     xs: Sequence[Unit],
-    setting: Setting,
-    depth: int,
-    kind: type[World] = World,
+    *terms: Any,
+    **more: Any,
 ) -> Iterator[Adversary]:
     """Yield all pairs of worlds: each corpus, each x, at each position."""
     for others in corpora:
         for x in xs:
             for position in range(len(others) + 1):
-                yield Adversary(others, x, position, setting, depth, kind)
-
-
-def _outcomes(moments: Moments, query: Step, rule: str) -> list[Pair]:
-    one, other = (moment.answer for moment in moments)
-    if one.error != other.error:
-        return [(one.reach, 0.0), (0.0, other.reach)]
-    if not (one.released and isinstance(query, Query)):
-        return [(one.reach, other.reach)]
-    p, q = one.yes(rule, query.part), other.yes(rule, query.part)
-    d = query.delta0
-    outcomes = [(p * (1 - d), q * (1 - d)), ((1 - p) * (1 - d), (1 - q) * (1 - d))]
-    if d:
-        p, q = float(one.lead(rule) > 0), float(other.lead(rule) > 0)
-        outcomes += [(p * d, q * d), ((1 - p) * d, (1 - q) * d)]
-    return [(one.reach * a, other.reach * b) for a, b in outcomes]
+                yield Adversary(others, x, position, *terms, **more)
 
 
 @functools.lru_cache(maxsize=8)
-def _without_x(
-    kind: type[World], others: tuple[Unit, ...], setting: Setting, depth: int
-) -> Moment:
+def _without_x(kind: type[World], *given: Any) -> Moment:
     """Return a world that many others are compared with."""
-    return Moment(kind(others, setting), depth)
+    return Moment(kind(*given))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import shutil
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.erasure_workers import DOCUMENTS, MARK, PERSON, saved
+from support.erasure_workers import DOCUMENTS, MARK, PERSON, saved, serve, stop_at
 from support.groups_fakes import WordEmbedding
-from support.nursery import DEADLINE_SECONDS, Nursery
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.cli import main
@@ -20,74 +22,82 @@ from langchain_dpicl.groups.saved import read_revision
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.operate import ErasureCertificate, erase
 
-SIGKILLED = -9
+SECONDS = 240
+"""When a worker is held to be stuck: far beyond what the slowest machine needs."""
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["support.erasure_workers"])
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    folder = tmp_path_factory.mktemp("erasure")
-    with Nursery(folder, "support.erasure_workers") as found:
-        yield found
+def start(work: Callable[..., None], log: Path, **arguments: Any) -> Any:
+    """Start a worker; it dies with this process."""
+    process = FORKS.Process(
+        target=work, args=(str(log),), kwargs=arguments, daemon=True
+    )
+    process.start()
+    return process
 
 
-@pytest.fixture
-def nursery(workers: Nursery, tmp_path: Path) -> Iterator[Nursery]:
-    (tmp_path / "announced").mkdir()
-    workers.move_to(tmp_path / "announced")
-    yield workers
-    workers.move_to(tmp_path / "announced")
+def ended(log: Path, **arguments: Any) -> tuple[list[str], int | None]:
+    """Return what a worker has changed on the disk, and how it has ended."""
+    worker = start(stop_at, log, **arguments)
+    worker.join(SECONDS)
+    return [said["what"] for said in told(log)], worker.exitcode
 
 
-def asked(nursery: Nursery, path: Path, pids: list[int], number: int) -> list[Any]:
+def told(log: Path) -> list[dict[str, Any]]:
+    # What follows the last line break is not whole yet.
+    return [json.loads(line) for line in log.read_text().split("\n")[:-1]]
+
+
+def asked(logs: list[Path], index: Path, number: int) -> list[dict[str, Any]]:
     """Have each worker answer once more; return what they say."""
-    nursery_said = [{"serves": pid} for pid in pids]
-    for said in nursery_said:
-        nursery.wait_for(0, said)
-    Path(f"{path}.ask-{number}").touch()
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        found = [said for said in nursery.announced() if said.get("number") == number]
-        if len(found) == len(pids):
-            return sorted(found, key=lambda said: pids.index(said["worker"]))
+    deadline = time.monotonic() + SECONDS
+    Path(f"{index}.ask-{number}").touch()
+    # One line says that it serves.
+    while not all(log.exists() and len(told(log)) == number + 2 for log in logs):
+        assert time.monotonic() < deadline, "a worker is stuck"
         time.sleep(0.01)
-    pytest.fail("a worker is stuck")
+    return [told(log)[-1] for log in logs]
 
 
 def test_running_workers_stop_seeing_an_erased_person(
-    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, url = saved(tmp_path / "index"), f"sqlite:///{tmp_path / 'ledger.db'}"
     Ledger(url).dispose()
     work = {"path": str(path), "url": url}
     # The last one is the twin: it does not follow.
     follows = (True, True, False)
-    pids = [nursery.start("serve", follow=one, **work) for one in follows]
-    for said in asked(nursery, path, pids, 0):
+    logs = [tmp_path / f"{number}.jsonl" for number in range(len(follows))]
+    workers = [
+        start(serve, log, follow=one, **work)
+        for log, one in zip(logs, follows, strict=True)
+    ]
+    for said in asked(logs, path, 0):
         assert (said["status"], said["sees"], said["others"]) == ("released", True, 30)
     file = tmp_path / "certificate.json"
     command = ["erase", PERSON, "--index", str(path), "--certificate", str(file)]
     assert main([*command, "--ledger", url, "--account", "default"]) == 0
     assert "Erased 2 documents" in capsys.readouterr().out
-    answers = asked(nursery, path, pids, 1)
+    answers = asked(logs, path, 1)
+    for worker in workers:
+        worker.kill()
+        worker.join()
     assert [said["status"] for said in answers] == ["released"] * 3
     assert [said["others"] for said in answers] == [30] * 3, "others are gone as well"
     assert [said["sees"] for said in answers] == [False, False, True]
     (account,) = ErasureCertificate.load(file).accounts
     assert (account["releases"], account["queries"]) == (3, 9)
     assert PERSON not in file.read_text()
-    assert MARK not in "".join(map(str, [file.read_text(), nursery.announced()]))
+    assert MARK not in "".join(one.read_text() for one in (file, *logs))
 
 
 @pytest.mark.parametrize("work", ["erase", "save"])
-def test_a_dead_writer_leaves_one_whole_revision(
-    nursery: Nursery, tmp_path: Path, work: str
-) -> None:
+def test_a_dead_writer_leaves_one_whole_revision(tmp_path: Path, work: str) -> None:
     template = saved(tmp_path / "template")
     units = len({document.metadata["unit"] for document in DOCUMENTS})
-    nursery.wait(
-        nursery.start("stop_at", path=str(_copy(template)), work=work, point=-1)
-    )
-    points = [said["what"] for said in nursery.announced()]
+    log = tmp_path / "all.jsonl"
+    points, _ = ended(log, path=str(_copy(template)), work=work, point=-1)
     assert "after replace" in points, points
     seen = set()
     for point, what in enumerate(points):
@@ -95,8 +105,8 @@ def test_a_dead_writer_leaves_one_whole_revision(
         arguments: dict[str, Any] = {"path": str(path), "work": work, "point": point}
         if work == "erase":
             arguments["certificate"] = str(file)
-        pid = nursery.start("stop_at", **arguments)
-        assert nursery.wait(pid) == SIGKILLED, what
+        _, code = ended(tmp_path / f"{point}.jsonl", **arguments)
+        assert code == -signal.SIGKILL, what
         groups = RetrievedGroups.load(path, WordEmbedding())
         revision = read_revision(path)
         is_new = points[:point].count("after replace") + (what == "after replace") > 0
@@ -110,16 +120,14 @@ def test_a_dead_writer_leaves_one_whole_revision(
     assert seen == {True, False}
 
 
-def test_a_dead_first_writer_leaves_what_can_be_saved_over(
-    nursery: Nursery, tmp_path: Path
-) -> None:
+def test_a_dead_first_writer_leaves_what_can_be_saved_over(tmp_path: Path) -> None:
     path = tmp_path / "first"
-    nursery.wait(nursery.start("stop_at", path=str(path), work="save", point=-1))
-    points = [said["what"] for said in nursery.announced()]
+    points, _ = ended(tmp_path / "all.jsonl", path=str(path), work="save", point=-1)
     for point, what in enumerate(points):
         shutil.rmtree(path)
-        work = {"path": str(path), "work": "save", "point": point}
-        assert nursery.wait(nursery.start("stop_at", **work)) == SIGKILLED, what
+        work: dict[str, Any] = {"path": str(path), "work": "save", "point": point}
+        _, code = ended(tmp_path / f"{point}.jsonl", **work)
+        assert code == -signal.SIGKILL, what
         if not (path / "manifest.json").exists():
             with pytest.raises(InvalidParameterError, match="holds no saved groups"):
                 RetrievedGroups.load(path, WordEmbedding())
