@@ -37,7 +37,7 @@ from langchain_dpicl.budget import Paid, place_of
 from langchain_dpicl.ledger.book import CHARGED, Transaction
 from langchain_dpicl.mechanisms import voting
 
-SIZES, QUICK_SIZES = (10, 1_000, 100_000), (10, 100, 1_000)
+SIZES, QUICK_SIZES = (10, 1_000, 100_000), (10, 100)
 FILLED_AT_ONCE = 1_000
 ROW = "x" * 500
 """About as long as a charge or a stored draw."""

@@ -119,12 +119,6 @@ def command(
     return click.Command(name.rstrip("_"), callback=run, help=help, params=given)
 
 
-def _demo(as_json: bool, **options: Any) -> int:  # noqa: FBT001 - click's own call
-    from langchain_dpicl.cli.demo import Options, run
-
-    return run(Options(json=as_json, **options))
-
-
 JSON = click.Option(
     ["--json", "as_json"], is_flag=True, help="Print JSON, for programs."
 )
@@ -141,51 +135,50 @@ LEDGER, MAYBE_LEDGER = (
 )
 ACCOUNT = click.Argument(["account"])
 CHAIN = click.Argument(["chain"], metavar="MODULE:CHAIN")
+MODEL = option(
+    "--model",
+    "A chat model, such as openai:gpt-4o-mini.",
+    default="offline",
+    metavar="PROVIDER:NAME",
+)
+OUT = option("--out", "Save it, .html or .json; repeatable.", multiple=True)
 BUDGET = (
     option("--epsilon", "In all.", default=8.0),
     option("--delta", "In all.", default=1e-6),
     option("--queries", "How many answers the budget pays for.", default=20),
 )
 
-demo = click.Command(
+demo = command(
     "demo",
-    callback=_demo,
-    help="""Ask records in the ordinary way and privately, side by side.
+    "demo",
+    """Ask records in the ordinary way and privately, side by side.
 
     Without --corpus the records are generated visit notes of invented patients.
     Nothing leaves this machine unless you name a model.""",
-    params=[
-        option("--corpus", "Records: JSON objects with a text.", metavar="FILE.jsonl"),
-        option("--unit-key", "The field that says whose record it is."),
-        option("--question", "A question to your records; repeatable.", multiple=True),
-        option("--patients", "Invented patients.", default=2000),
-        option("--groups", "Groups of records.", default=100),
-        option("--docs-per-group", "Records of a group.", default=8),
-        option("--labels", "The possible answers; else drafted.", metavar="A,B,C"),
-        option(
-            "--model",
-            "A chat model, such as openai:gpt-4o-mini.",
-            default="offline",
-            metavar="PROVIDER:NAME",
-        ),
-        option(
-            "--embedding",
-            "An embedding model, such as openai:text-embedding-3-small (with "
-            "OPENAI_BASE_URL, of your own server), or an object of your module.",
-            default="offline",
-            metavar="openai:NAME|MODULE:NAME",
-        ),
-        option("--first", "Ask only the first so many questions.", type=int),
-        *BUDGET,
-        option(
-            "--ledger",
-            "Where charges are kept.",
-            metavar="URL",
-            default="sqlite:///.demo/ledger.db",
-        ),
-        option("--account", "The account's name; else the corpus's."),
-        JSON,
-    ],
+    option("--corpus", "Records: JSON objects with a text.", metavar="FILE.jsonl"),
+    option("--unit-key", "The field that says whose record it is."),
+    option("--question", "A question to your records; repeatable.", multiple=True),
+    option("--patients", "Invented patients.", default=2000),
+    option("--groups", "Groups of records.", default=100),
+    option("--docs-per-group", "Records of a group.", default=8),
+    option("--labels", "The possible answers; else drafted.", metavar="A,B,C"),
+    MODEL,
+    option(
+        "--embedding",
+        "An embedding model, such as openai:text-embedding-3-small (with "
+        "OPENAI_BASE_URL, of your own server), or an object of your module.",
+        default="offline",
+        metavar="openai:NAME|MODULE:NAME",
+    ),
+    option("--first", "Ask only the first so many questions.", type=int),
+    *BUDGET,
+    option(
+        "--ledger",
+        "Where charges are kept.",
+        metavar="URL",
+        default="sqlite:///.demo/ledger.db",
+    ),
+    option("--account", "The account's name; else the corpus's."),
 )
 plan = command(
     "plan",
@@ -225,13 +218,8 @@ insights = command(
     option("--yes", "Don't ask before the charge.", is_flag=True),
     option("--epsilon", "In all.", default=3.0),
     option("--delta", "In all.", default=1e-6),
-    option(
-        "--model",
-        "A chat model, such as openai:gpt-4o-mini.",
-        default="offline",
-        metavar="PROVIDER:NAME",
-    ),
-    option("--out", "Save it, .html or .json; repeatable.", multiple=True),
+    MODEL,
+    OUT,
     option(
         "--by",
         "Split by an attribute's public values; repeatable.",
@@ -319,7 +307,7 @@ audit = command(
     option("--units", "So many people, chosen by chance.", type=int),
     option("--repeats", "How often to ask each question.", default=1),
     option("--delta", "Failure probability; else the account's.", type=float),
-    option("--out", "Save it, .html or .json; repeatable.", multiple=True),
+    OUT,
 )
 report = command(
     "operator",

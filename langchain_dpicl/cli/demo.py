@@ -93,29 +93,30 @@ FACT_QUESTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to ask of whose records, how, and on which account."""
+    """What to ask of whose records, how, and on which account; see the command."""
 
-    corpus: str | None = None
-    unit_key: str | None = None
-    question: Sequence[str] = ()
-    patients: int = 2000
-    groups: int = 100
-    docs_per_group: int = 8
-    labels: str | None = None
-    model: str = "offline"
-    embedding: str = "offline"
-    first: int | None = None
-    epsilon: float = 8.0
-    delta: float = 1e-6
-    queries: int = 20
-    ledger: str = "sqlite:///.demo/ledger.db"
-    account: str | None = None
-    json: bool = False
+    corpus: str | None
+    unit_key: str | None
+    question: Sequence[str]
+    patients: int
+    groups: int
+    docs_per_group: int
+    labels: str | None
+    model: str
+    embedding: str
+    first: int | None
+    epsilon: float
+    delta: float
+    queries: int
+    ledger: str
+    account: str | None
+    as_json: bool
 
 
-def run(options: Options) -> int:
+def demo(**given: Any) -> int:
     """Ask, show both answers to each question, and what was spent; return 0."""
-    show: Callable[[str], None] = _nothing if options.json else print
+    options = Options(**given)
+    show: Callable[[str], None] = (lambda _text: None) if options.as_json else print
     unit_key, documents, asked = _records(options)
     # Whatever can be refused is refused before an account is opened under its terms.
     given = options.labels and [one.strip() for one in options.labels.split(",")]
@@ -143,7 +144,7 @@ def run(options: Options) -> int:
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
     show(_conclusion(budget, options.ledger, answers, stop))
     facts = None if options.corpus else _facts(options.ledger, model, show)
-    if options.json:
+    if options.as_json:
         report = {
             "answers": answers,
             "account": budget.public_state(),
@@ -152,10 +153,6 @@ def run(options: Options) -> int:
         }
         print(json.dumps(report, indent=2))  # noqa: T201 - the command's output
     return 0
-
-
-def _nothing(_text: str) -> None:
-    """Show nothing, where a program reads the output."""
 
 
 # ---- what is asked of what -----------------------------------------------------------

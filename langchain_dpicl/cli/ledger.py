@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ from langchain_dpicl.ledger import (
 )
 from langchain_dpicl.ledger.terms import NOTHING, moment
 from langchain_dpicl.operate.charges import as_json as events_as_json
-from langchain_dpicl.operate.charges import short_events
+from langchain_dpicl.operate.charges import opened, short_events
 from langchain_dpicl.operate.pages import table
 
 _NEVER = "for all time"
@@ -32,7 +31,7 @@ _NEVER = "for all time"
 
 def list_(*, ledger: str, corpora: bool, heads: bool, as_json: bool) -> int:
     """List the accounts, the corpora, or the heads of all books."""
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         if heads:
             for head in book.heads():
                 click.echo(head.model_dump_json())
@@ -45,7 +44,7 @@ def list_(*, ledger: str, corpora: bool, heads: bool, as_json: bool) -> int:
 
 def show(*, account: str, ledger: str, as_json: bool) -> int:
     """Show an account and its charges."""
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         summary = _summary(book, account)
         found: list[dict[str, Any]] = [
             {
@@ -73,7 +72,7 @@ def verify(*, account: str | None, ledger: str, head: str | None, as_json: bool)
     """Check an account, or the whole ledger; return 1 where it is damaged."""
     lines = read_text(head).splitlines() if head else []
     kept = [Head.model_validate_json(line) for line in lines if line.strip()]
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         names = [account] if account else book.accounts()
         found = [_verified(book, name) for name in names]
         try:
@@ -99,7 +98,7 @@ def export(
     """Print an account's book, or its units' balances, as JSON Lines."""
     if id_file and not units:
         raise InvalidParameterError("--id-file goes with --units: it looks people up.")
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         lines = _units(book, account, id_file) if units else _book(book, account)
         for line in lines:
             click.echo(json.dumps(line))
@@ -108,7 +107,7 @@ def export(
 
 def close(*, account: str, ledger: str, as_json: bool) -> int:
     """Close an account for good."""
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         book.close_account(account)
         summary = _summary(book, account)
     click.echo(json.dumps(summary) if as_json else "Closed.")
@@ -117,7 +116,7 @@ def close(*, account: str, ledger: str, as_json: bool) -> int:
 
 def renew(*, account: str, ledger: str, as_json: bool) -> int:
     """Open the account of the next period, on the same terms."""
-    with _opened(ledger) as book:
+    with opened(ledger) as book:
         before = book.accounts()
         terms = book.renew(account).account
     is_new = terms.name not in before
@@ -155,15 +154,6 @@ def create(*, ledger: str, as_json: bool) -> int:
 
 
 # ---- what is read --------------------------------------------------------------------
-
-
-@contextmanager
-def _opened(url: str) -> Iterator[Ledger]:
-    ledger = Ledger(url, create=False)
-    try:
-        yield ledger
-    finally:
-        ledger.dispose()
 
 
 def _summary(ledger: Ledger, name: str) -> dict[str, Any]:

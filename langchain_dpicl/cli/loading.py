@@ -1,4 +1,7 @@
-"""From command-line words to records and models."""
+"""From command-line words to records and models.
+
+LangChain is imported where it is needed: a look at a ledger needs little of it.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_core.runnables import Runnable, RunnableBinding
-
 from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 
 if TYPE_CHECKING:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
     from langchain_dpicl.chain import DPChain
 
 
@@ -34,6 +36,8 @@ def read_corpus(path: str, *, unit_key: str) -> list[Document]:
     A line that is no object, or has no text, is named by its number; nothing of it is
     shown.
     """
+    from langchain_core.documents import Document
+
     documents: list[Document] = []
     for number, record in read_lines(path):
         text = record.pop("text", None)
@@ -144,6 +148,8 @@ def load_object(name: str, kind: type[Any], example: str) -> Any:
 
 def load_chain(name: str) -> tuple[DPChain, list[Any]]:
     """Return the chain that `module:chain` names, and the callbacks bound to it."""
+    from langchain_core.runnables import Runnable, RunnableBinding
+
     from langchain_dpicl.chain import DPChain
 
     found = load_object(name, Runnable, "app:chain")
@@ -167,6 +173,8 @@ def load_embedding(name: str) -> Embeddings:
         return HashingEmbeddings()
     provider, _, model = name.partition(":")
     if provider != "openai" or not model:
+        from langchain_core.embeddings import Embeddings
+
         found = load_object(name, Embeddings, "offline, openai:NAME or app:embedding")
         if not isinstance(found, Embeddings):
             raise InvalidParameterError(f"{name} is no embedding model of LangChain.")

@@ -31,7 +31,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from langchain_core.documents import Document
-from langchain_core.prompt_values import PromptValue
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from langchain_dpicl import accounting
@@ -507,14 +506,11 @@ class _Prompts:
         }
         made = self.asked.prompts(list(new.values())) if new else []
         for key, prompts in zip(new, made, strict=True):
-            written = [_UNWRITTEN] if prompts is None else map(_text, prompts)
-            text = "\0".join(written)
+            text = _UNWRITTEN
+            if prompts is not None:
+                text = "\0".join(one.to_string() for one in prompts)
             self._texts[key], self.known[text] = text, prompts
         return {number: self._texts[key] for number, key in enumerate(keys) if key}
-
-
-def _text(prompt: PromptValue) -> str:
-    return prompt.to_string()
 
 
 def _releases_as(parser: object, kind: Any) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from langchain_dpicl.accounting import Event, Parallel
 from langchain_dpicl.budget import Stored
+from langchain_dpicl.ledger import Ledger, open_ledger
 from langchain_dpicl.ledger.terms import moment
 from langchain_dpicl.operate.proofs import Proof, proofs_of
 from langchain_dpicl.public import Public
@@ -17,6 +19,17 @@ from langchain_dpicl.public import Public
 Kind = Literal["answer", "examples", "table", "reports"]
 _MOST_CLASSES = 20
 _REPORTS = "ldp_table"  # The mechanism's name; its room would bring the tables.
+
+
+@contextmanager
+def opened(ledger: Ledger | str) -> Iterator[Ledger]:
+    """Open a ledger that is there, if it is not open; close it then."""
+    book = open_ledger(ledger, create=False)
+    try:
+        yield book
+    finally:
+        if book is not ledger:
+            book.dispose()
 
 
 class ReleaseLine(Public):

@@ -32,8 +32,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -49,7 +49,8 @@ from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import saved
 from langchain_dpicl.groups.units import refuse_unknown_unit
-from langchain_dpicl.ledger import Ledger, open_ledger
+from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.operate.charges import opened
 from langchain_dpicl.public import Public
 
 _PERSON = b"dpicl.erased"
@@ -229,7 +230,7 @@ def erase(  # noqa: PLR0913  # what is erased where
     before = None
     if certificate is not None and os.path.lexists(certificate):
         before = ErasureCertificate.load(certificate)
-    with operators_ledger(ledger) as book:
+    with nullcontext(None) if ledger is None else opened(ledger) as book:
         # Before anything is changed: a name may be mistyped.
         names, cap = _named(book, accounts, corpus)
         done = _erased(unit_id, index, before, progress=progress)
@@ -363,14 +364,3 @@ def _account(ledger: Ledger, name: str) -> dict[str, Any]:
         "releases": book.used,
         "closed": not book.is_open,
     }
-
-
-@contextmanager
-def operators_ledger(ledger: Ledger | str | None) -> Iterator[Ledger | None]:
-    """Open a ledger that is there, if it is not open; close it then."""
-    book = None if ledger is None else open_ledger(ledger, create=False)
-    try:
-        yield book
-    finally:
-        if book is not None and book is not ledger:
-            book.dispose()

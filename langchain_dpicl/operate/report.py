@@ -24,17 +24,10 @@ from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.common import files
 from langchain_dpicl.common.units import REPORTS_OF
 from langchain_dpicl.errors import DPError, InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import (
-    AccountTerms,
-    Book,
-    CorpusTerms,
-    Ledger,
-    Plan,
-    open_ledger,
-)
+from langchain_dpicl.ledger import AccountTerms, Book, CorpusTerms, Ledger, Plan
 from langchain_dpicl.ledger.terms import moment
 from langchain_dpicl.operate import pages
-from langchain_dpicl.operate.charges import ReleaseLine, release_lines
+from langchain_dpicl.operate.charges import ReleaseLine, opened, release_lines
 from langchain_dpicl.operate.proofs import PROOFS, Proof
 from langchain_dpicl.public import Public
 from langchain_dpicl.release.record import now
@@ -358,9 +351,8 @@ def account_report(
         read, all of them public. Verifying reads the units' balances to add them up,
         and tells only whether they do.
     """
-    opened = open_ledger(ledger, create=False) if isinstance(ledger, str) else ledger
-    try:
-        book, plan = opened.state(account), plan_of(opened, account)
+    with opened(ledger) as source:
+        book, plan = source.state(account), plan_of(source, account)
         terms = book.account
         said = Facts.read(facts)
         if said.purpose is None:
@@ -375,20 +367,17 @@ def account_report(
             closed=not book.is_open,
             spent=spent,
             left=max(terms.epsilon - spent, 0.0),
-            damage=_damage(opened),
+            damage=_damage(source),
             head=book.last,
             curve=curve(book, plan),
             households=households(terms),
-            corpus=_cap(opened, terms.corpus),
-            same_unit=_same_unit(opened, terms),
-            lines=_lines(opened, account),
+            corpus=_cap(source, terms.corpus),
+            same_unit=_same_unit(source, terms),
+            lines=_lines(source, account),
             facts=said,
             audits=_audits(audits),
             erasures=_erasures(erasures, account),
         )
-    finally:
-        if opened is not ledger:
-            opened.dispose()
 
 
 def curve(book: Book, plan: Plan | None) -> tuple[CurvePoint, ...]:

@@ -19,8 +19,8 @@ from langchain_dpicl.accounting import compose
 from langchain_dpicl.budget import Stored, charges, plan_of
 from langchain_dpicl.budget.pricing import epsilon_spent
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, open_ledger
-from langchain_dpicl.operate.charges import as_json
+from langchain_dpicl.ledger import AccountTerms, Ledger, Plan
+from langchain_dpicl.operate.charges import as_json, opened
 from langchain_dpicl.public import Public
 from langchain_dpicl.release.comparing import StoredRecord, account_says
 from langchain_dpicl.release.record import ReleaseRecord
@@ -131,13 +131,8 @@ def verify(answer: Record, ledger: str | Ledger) -> Verdict:
         'Not confirmed: the account has no charge 2.'
     """
     record = _record_in(answer)
-    opened = open_ledger(ledger, create=False) if isinstance(ledger, str) else ledger
-    try:
-        check = _Check(record, opened, None if record is answer else answer)
-        return check.verdict()
-    finally:
-        if opened is not ledger:
-            opened.dispose()
+    with opened(ledger) as book:
+        return _Check(record, book, None if record is answer else answer).verdict()
 
 
 class _Check:

@@ -28,16 +28,16 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["support.erasure_workers"])
 
 
-def start(work: Callable[..., None], log: Path, **arguments: Any) -> Any:
+def start(function: Callable[..., None], log: Path, /, **arguments: Any) -> Any:
     """Start a worker; it dies with this process."""
     process = FORKS.Process(
-        target=work, args=(str(log),), kwargs=arguments, daemon=True
+        target=function, args=(str(log),), kwargs=arguments, daemon=True
     )
     process.start()
     return process
 
 
-def ended(log: Path, **arguments: Any) -> tuple[list[str], int | None]:
+def ended(log: Path, /, **arguments: Any) -> tuple[list[str], int | None]:
     """Return what a worker has changed on the disk, and how it has ended."""
     worker = start(stop_at, log, **arguments)
     worker.join(SECONDS)
