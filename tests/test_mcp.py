@@ -83,13 +83,10 @@ async def test_a_client_gets_the_answer_and_its_record(
     assert len(journal(budget)) == 1
 
 
-@MODES
-async def test_a_spent_budget_is_an_error_of_the_tool(
-    mode: Any, groups: RetrievedGroups
-) -> None:
+async def test_a_spent_budget_is_an_error_of_the_tool(groups: RetrievedGroups) -> None:
     budget = account(queries=1)
     served = server(private_chain(groups, budget=budget))
-    async with Client(served, mode=mode) as client:
+    async with Client(served, mode="auto") as client:
         await ask(client)
         result = await ask(client, "What else?")
     assert result.is_error
@@ -132,9 +129,8 @@ async def test_wrong_arguments_are_named_and_free(
     assert not journal(budget)
 
 
-@MODES
 async def test_of_other_errors_a_client_sees_the_kind_alone(
-    mode: Any, groups: RetrievedGroups, caplog: pytest.LogCaptureFixture
+    groups: RetrievedGroups, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_text: str) -> str:
         raise RuntimeError(CANARY)
@@ -147,7 +143,7 @@ async def test_of_other_errors_a_client_sees_the_kind_alone(
         model=ScriptedModel(reply=fail),
         parser=VoteOutputParser(labels="draft"),
     )
-    async with Client(server(chain), mode=mode) as client:
+    async with Client(server(chain), mode="auto") as client:
         result = await ask(client)
     assert result.is_error
     assert text(result).startswith("Not answered (PublicCallError).")

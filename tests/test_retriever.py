@@ -31,7 +31,7 @@ from langchain_dpicl import (
 
 CANDIDATES = ["A dry cough.", "A skin rash.", "Nausea.", "Headache."]
 GROUPS = RetrievedGroups.from_documents(
-    notes(900), EMBEDDING, unit_key="patient", n_groups=60
+    notes(180), EMBEDDING, unit_key="patient", n_groups=60
 )
 
 
@@ -69,26 +69,21 @@ async def test_the_k_best_candidates_come_for_one_charge() -> None:
     assert spent(budget) == 1
 
 
-def test_one_document_comes_by_default_and_says_what_it_is() -> None:
-    (found,) = made(esa(), budget=rich()).invoke(QUESTION)
-    assert found.page_content == "A dry cough."
-    assert found.metadata["source"] == "released answer"
-    assert found.metadata["privacy"]["mechanism"] == "esa/vote"
-
-
-def test_keyword_parsers_give_the_answer_and_the_words() -> None:
-    found = made(KSAPTROutputParser(k=1), budget=rich(), k=2).invoke(QUESTION)
-    assert [document.page_content for document in found] == [
-        "They coughed: cough",
-        "cough",
-    ]
-    assert found[1].metadata["privacy"]["keywords"] == ["cough"]
-
-
-def test_a_vote_gives_its_label() -> None:
-    parser = VoteOutputParser(labels=["cough", "rash"])
-    found = made(parser, budget=rich()).invoke(QUESTION)
-    assert [document.page_content for document in found] == ["cough"]
+@pytest.mark.parametrize(
+    ("parser", "k", "texts", "mechanism"),
+    [
+        (esa(), 1, ["A dry cough."], "esa/vote"),
+        (KSAPTROutputParser(k=1), 2, ["They coughed: cough", "cough"], "ksa/ptr"),
+        (VoteOutputParser(labels=["cough", "rash"]), 1, ["cough"], "vote/gaussian"),
+    ],
+)
+def test_a_document_says_what_it_is(
+    parser: Any, k: int, texts: list[str], mechanism: str
+) -> None:
+    found = made(parser, budget=rich(), k=k).invoke(QUESTION)
+    assert [document.page_content for document in found] == texts
+    assert found[0].metadata["source"] == "released answer"
+    assert found[-1].metadata["privacy"]["mechanism"] == mechanism
 
 
 @pytest.mark.parametrize("fallback", ["model", "refuse"])

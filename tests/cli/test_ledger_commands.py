@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -31,16 +32,21 @@ def named(name: str) -> AccountTerms:
     return KINDS[name].model_copy(update={"name": name})
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger with an account of every kind, each charged three times."""
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(url)
+    path = tmp_path_factory.mktemp("ledgers") / "ledger.db"
+    ledger = Ledger(f"sqlite:///{path}")
     for name in KINDS:
         for turn in range(3):
             spend(ledger, named(name), ["p-1", f"p-{turn + 2}"], key=f"{turn}")
     ledger.dispose()
-    return url
+    return path
+
+
+@pytest.fixture
+def url(template: Path, tmp_path: Path) -> str:
+    return f"sqlite:///{shutil.copy(template, tmp_path)}"
 
 
 @pytest.fixture
