@@ -119,8 +119,8 @@ def demo(**given: Any) -> int:
     show: Callable[[str], None] = (lambda _text: None) if options.as_json else print
     unit_key, documents, asked = _records(options)
     # Whatever can be refused is refused before an account is opened under its terms.
-    given = options.labels and [one.strip() for one in options.labels.split(",")]
-    parser = VoteOutputParser(labels=given or "draft")
+    labels = options.labels and [one.strip() for one in options.labels.split(",")]
+    parser = VoteOutputParser(labels=labels or "draft")
     plan = _plan(options, documents, unit_key, parser)
     model, embedding = load_model(options.model), load_embedding(options.embedding)
     budget = _account(options)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from langchain_dpicl.operate import erase
 from support.fakes import ScriptedModel
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
 
-PERSON, MARK = "p-erased", "zebra"
+PERSON, MARK, ENDED = "p-erased", "zebra", "it ended"
 DOCUMENTS = [
     *(note(f"p-{i}", f"rash, said number {i}") for i in range(150)),
     *(note(PERSON, f"rash on a {MARK}, visit {i}") for i in range(2)),
@@ -42,38 +42,41 @@ def chain_over(path: str | Path, *, follow: bool) -> DPChain:
     )
 
 
-def say(log: str, **values: Any) -> None:
-    """Write a line that stays, whatever becomes of this process."""
-    with Path(log).open("ab", buffering=0) as file:
-        file.write((json.dumps(values) + "\n").encode())
+def serve(say: Callable[..., None], path: str, url: str) -> None:
+    """Answer a question for each of two files; say what the models were shown.
 
-
-def serve(log: str, *, path: str, url: str, follow: bool) -> None:
-    """Answer a question for each file that appears; say what the model was shown."""
-    chain = chain_over(path, follow=follow).model_copy(update={"cache": False})
+    By a chain that follows the index, and by its twin that does not.
+    """
+    chains = {
+        follow: chain_over(path, follow=follow).model_copy(update={"cache": False})
+        for follow in (True, False)
+    }
     budget = PrivacyBudgetHandler(epsilon=30, delta=1e-6, queries=9, ledger=url)
-    say(log, serves=os.getpid())
     number, parent = 0, multiprocessing.parent_process()
-    while parent is not None and parent.is_alive():
+    while number < 2 and parent is not None and parent.is_alive():
         if not Path(f"{path}.ask-{number}").exists():
             time.sleep(0.01)
             continue
-        before = len(chain.model.asked)
-        answer = chain.invoke(QUESTION, {"callbacks": [budget]})
-        asked = chain.model.asked[before:]
-        say(
-            log,
-            worker=os.getpid(),
-            number=number,
-            status=answer.response_metadata["privacy"]["status"],
-            sees=any(MARK in text for text in asked),
-            others=sum("said number" in text for text in asked),
-        )
+        for follow, chain in chains.items():
+            before = len(chain.model.asked)
+            answer = chain.invoke(QUESTION, {"callbacks": [budget]})
+            asked = chain.model.asked[before:]
+            say(
+                number=number,
+                follows=follow,
+                status=answer.response_metadata["privacy"]["status"],
+                sees=any(MARK in text for text in asked),
+                others=sum("said number" in text for text in asked),
+            )
         number += 1
 
 
 def stop_at(
-    log: str, *, path: str, work: str, point: int, certificate: str | None = None
+    say: Callable[..., None],
+    path: str,
+    work: str,
+    point: int,
+    certificate: str | None = None,
 ) -> None:
     """Die by SIGKILL before or after a certain change of the disk; -1 lives."""
     reached = 0
@@ -86,7 +89,7 @@ def stop_at(
             for side in ("before", "after"):
                 if side == "after":
                     done = inner(*values, **named)
-                say(log, what=f"{side} {name}")
+                say(what=f"{side} {name}")
                 reached += 1
                 if reached == point + 1:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -100,3 +103,4 @@ def stop_at(
         erase(PERSON, index=path, certificate=certificate)
     else:
         saved(Path(path))
+    say(what=ENDED)

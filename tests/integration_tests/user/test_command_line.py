@@ -233,12 +233,8 @@ def test_records_that_cannot_be_read_are_not_shown(
 ) -> None:
     whole = json.dumps({"text": f"A cough. {WORD}", "person": WORD})
     (tmp_path / "records.jsonl").write_text(f"{whole}\n{line}")
-    command = [
-        "demo",
-        "--corpus=records.jsonl",
-        "--unit-key=person",
-        "--question=What?",
-    ]
+    command = ["demo", "--corpus=records.jsonl", "--unit-key=person"]
+    command += ["--question=What?"]
     check_fails_silently(dpicl(tmp_path, *command, "--json"))
     check_fails_silently(run(tmp_path, *command))
 

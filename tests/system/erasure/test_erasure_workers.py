@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
-import signal
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.erasure_workers import DOCUMENTS, MARK, PERSON, saved, serve, stop_at
+from integration_tests.ledger.workers import run
+from support.erasure_workers import (
+    DOCUMENTS,
+    ENDED,
+    MARK,
+    PERSON,
+    saved,
+    serve,
+    stop_at,
+)
 from support.groups_fakes import WordEmbedding
 
 from langchain_dpicl import RetrievedGroups
@@ -24,40 +31,34 @@ from langchain_dpicl.operate import ErasureCertificate, erase
 
 SECONDS = 240
 """When a worker is held to be stuck: far beyond what the slowest machine needs."""
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["support.erasure_workers"])
 
 
-def start(function: Callable[..., None], log: Path, /, **arguments: Any) -> Any:
-    """Start a worker; it dies with this process."""
-    process = FORKS.Process(
-        target=function, args=(str(log),), kwargs=arguments, daemon=True
-    )
-    process.start()
-    return process
+def points_of(log: Path, path: Path, work: str) -> list[str]:
+    """Return all changes of the disk, in the order in which they are made."""
+    *points, end = run(stop_at, log, str(path), work, -1)
+    assert end["what"] == ENDED
+    return [said["what"] for said in points]
 
 
-def ended(log: Path, /, **arguments: Any) -> tuple[list[str], int | None]:
-    """Return what a worker has changed on the disk, and how it has ended."""
-    worker = start(stop_at, log, **arguments)
-    worker.join(SECONDS)
-    return [said["what"] for said in told(log)], worker.exitcode
+def is_killed(log: Path, *arguments: Any) -> bool:
+    return run(stop_at, log, *arguments)[-1]["what"] != ENDED
 
 
-def told(log: Path) -> list[dict[str, Any]]:
-    # What follows the last line break is not whole yet.
-    return [json.loads(line) for line in log.read_text().split("\n")[:-1]]
-
-
-def asked(logs: list[Path], index: Path, number: int) -> list[dict[str, Any]]:
-    """Have each worker answer once more; return what they say."""
+def asked(log: Path, index: Path, number: int) -> list[tuple[Any, ...]]:
+    """Have each chain answer once more; return what it says."""
     deadline = time.monotonic() + SECONDS
     Path(f"{index}.ask-{number}").touch()
-    # One line says that it serves.
-    while not all(log.exists() and len(told(log)) == number + 2 for log in logs):
+    while True:
+        # What follows the last line break is not whole yet.
+        lines = log.read_text().split("\n")[:-1] if log.exists() else []
+        found = [
+            said for line in lines if (said := json.loads(line))["number"] == number
+        ]
+        if len(found) == 4:
+            names = ("follows", "status", "sees", "others")
+            return sorted(tuple(said[name] for name in names) for said in found)
         assert time.monotonic() < deadline, "a worker is stuck"
         time.sleep(0.01)
-    return [told(log)[-1] for log in logs]
 
 
 def test_running_workers_stop_seeing_an_erased_person(
@@ -65,31 +66,24 @@ def test_running_workers_stop_seeing_an_erased_person(
 ) -> None:
     path, url = saved(tmp_path / "index"), f"sqlite:///{tmp_path / 'ledger.db'}"
     Ledger(url).dispose()
-    work = {"path": str(path), "url": url}
-    # The last one is the twin: it does not follow.
-    follows = (True, True, False)
-    logs = [tmp_path / f"{number}.jsonl" for number in range(len(follows))]
-    workers = [
-        start(serve, log, follow=one, **work)
-        for log, one in zip(logs, follows, strict=True)
-    ]
-    for said in asked(logs, path, 0):
-        assert (said["status"], said["sees"], said["others"]) == ("released", True, 30)
-    file = tmp_path / "certificate.json"
-    command = ["erase", PERSON, "--index", str(path), "--certificate", str(file)]
-    assert main([*command, "--ledger", url, "--account", "default"]) == 0
-    assert "Erased 2 documents" in capsys.readouterr().out
-    answers = asked(logs, path, 1)
-    for worker in workers:
-        worker.kill()
-        worker.join()
-    assert [said["status"] for said in answers] == ["released"] * 3
-    assert [said["others"] for said in answers] == [30] * 3, "others are gone as well"
-    assert [said["sees"] for said in answers] == [False, False, True]
+    log, file = tmp_path / "told.jsonl", tmp_path / "certificate.json"
+    with ThreadPoolExecutor() as pool:
+        workers = pool.submit(run, serve, log, str(path), url, processes=2)
+        everybody = ("released", True, 30)
+        assert asked(log, path, 0) == [
+            (follows, *everybody) for follows in (0, 0, 1, 1)
+        ]
+        command = ["erase", PERSON, "--index", str(path), "--certificate", str(file)]
+        assert main([*command, "--ledger", url, "--account", "default"]) == 0
+        assert "Erased 2 documents" in capsys.readouterr().out
+        # Others are there as before, and the twin sees the person.
+        seen, gone = (False, *everybody), (True, "released", False, 30)
+        assert asked(log, path, 1) == [seen, seen, gone, gone]
+        workers.result()
     (account,) = ErasureCertificate.load(file).accounts
-    assert (account["releases"], account["queries"]) == (3, 9)
+    assert (account["releases"], account["queries"]) == (4, 9)
     assert PERSON not in file.read_text()
-    assert MARK not in "".join(one.read_text() for one in (file, *logs))
+    assert MARK not in file.read_text() + log.read_text()
 
 
 @pytest.mark.parametrize("work", ["erase", "save"])
@@ -97,16 +91,12 @@ def test_a_dead_writer_leaves_one_whole_revision(tmp_path: Path, work: str) -> N
     template = saved(tmp_path / "template")
     units = len({document.metadata["unit"] for document in DOCUMENTS})
     log = tmp_path / "all.jsonl"
-    points, _ = ended(log, path=str(_copy(template)), work=work, point=-1)
+    points = points_of(log, _copy(template), work)
     assert "after replace" in points, points
     seen = set()
     for point, what in enumerate(points):
         path, file = _copy(template), tmp_path / f"certificate-{point}.json"
-        arguments: dict[str, Any] = {"path": str(path), "work": work, "point": point}
-        if work == "erase":
-            arguments["certificate"] = str(file)
-        _, code = ended(tmp_path / f"{point}.jsonl", **arguments)
-        assert code == -signal.SIGKILL, what
+        assert is_killed(log, str(path), work, point, str(file)), what
         groups = RetrievedGroups.load(path, WordEmbedding())
         revision = read_revision(path)
         is_new = points[:point].count("after replace") + (what == "after replace") > 0
@@ -122,12 +112,11 @@ def test_a_dead_writer_leaves_one_whole_revision(tmp_path: Path, work: str) -> N
 
 def test_a_dead_first_writer_leaves_what_can_be_saved_over(tmp_path: Path) -> None:
     path = tmp_path / "first"
-    points, _ = ended(tmp_path / "all.jsonl", path=str(path), work="save", point=-1)
+    log = tmp_path / "told.jsonl"
+    points = points_of(log, path, "save")
     for point, what in enumerate(points):
         shutil.rmtree(path)
-        work: dict[str, Any] = {"path": str(path), "work": "save", "point": point}
-        _, code = ended(tmp_path / f"{point}.jsonl", **work)
-        assert code == -signal.SIGKILL, what
+        assert is_killed(log, str(path), "save", point), what
         if not (path / "manifest.json").exists():
             with pytest.raises(InvalidParameterError, match="holds no saved groups"):
                 RetrievedGroups.load(path, WordEmbedding())
