@@ -289,7 +289,6 @@ class PrivateQuestion:
             unit_key=self.groups.unit_key,
             relation=self.groups.relation.value,
             neighbors=NEIGHBORS,
-            random=None,
             keywords=[],
             ranking=[],
             details={},

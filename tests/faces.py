@@ -340,11 +340,18 @@ def planned(epsilon: float = 4.0, **terms: Any) -> PrivacyBudgetHandler:
 
 
 def table_of(kind: str, rows: Any, schema: Any, **terms: Any) -> Any:
-    """Return a "GDPTable" or "LDPTable"; terms may hold `seed` and `epsilon`."""
-    source, epsilon = seeded(terms.pop("seed", None)), terms.pop("epsilon", 4)
+    """Return a "GDPTable" or "LDPTable"; with a `seed`, a released one.
+
+    `epsilon` is that of the account, where no `budget` is given.
+    """
+    seed, epsilon = terms.pop("seed", None), terms.pop("epsilon", 4)
     terms["budget"] = terms.get("budget") or planned(epsilon)
-    more = {"participation": "public"} if kind == "LDPTable" else {"random": source}
-    return getattr(tabular, kind)(rows, schema, **{**more, **terms})
+    more = {"participation": "public"} if kind == "LDPTable" else {}
+    table = getattr(tabular, kind)(rows, schema, **{**more, **terms})
+    if seed is not None:
+        with random.use(seeded(seed)):
+            table.release()
+    return table
 
 
 def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:

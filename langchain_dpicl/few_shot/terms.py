@@ -260,7 +260,6 @@ class GenerationTerms(Public):
             relation="add_remove" if self.is_clipped else "replace",
             neighbors=NEIGHBORS,
             model=self.model,
-            random=None,
         )
         if is_free:
             record |= {"status": "public", "mechanism": "few-shot/without-records"}

@@ -76,9 +76,7 @@ class Reading(NamedTuple):
 class TopicReader:
     r"""Asks for topics, and reads replies. Public, and the same for everybody.
 
-    Args:
-        topics: The topics to choose from.
-        most: How many of them a person may have.
+    A person is asked for `most` of the topics.
 
     Example:
         >>> reader = TopicReader(Topics.of(["refunds", "late fees"]), most=2)

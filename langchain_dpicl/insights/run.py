@@ -197,7 +197,6 @@ def insights(  # noqa: PLR0913 - the public terms, one by one
         unit_key=unit_key,
         relation=Relation.ADD_REMOVE.value,
         neighbors=NEIGHBORS,
-        random=None,
         model=called,
     )
     more = {"unit_key": unit_key, "model": called, "is_secure": not current().is_seeded}
@@ -246,18 +245,8 @@ def forecast(  # noqa: PLR0913 - the public terms, one by one
 ) -> Forecast:
     """Return what `insights` of these terms will tell, and cost; charge nothing.
 
-    Args:
-        topics: As for `insights`, like `budget`, `epsilon`, `delta`, `by`,
-            `max_topics` and `people_at_most`.
-        budget: See `topics`.
-        epsilon: See `topics`.
-        delta: See `topics`.
-        by: See `topics`.
-        max_topics: See `topics`.
-        people_at_most: See `topics`.
-        tokens_per_person: Tokens of a person's conversations, a public guess.
-        price_in: Of a million tokens sent.
-        price_out: Of a million tokens that come back.
+    Its own terms are `tokens_per_person`, a public guess of the tokens of a person's
+    conversations, and the prices of a million tokens sent and that come back.
 
     Example:
         >>> forecast(["refunds", "fees"], epsilon=3, delta=1e-6).least

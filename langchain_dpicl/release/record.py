@@ -25,7 +25,7 @@ from langchain_dpicl.accounting import Event, compose
 from langchain_dpicl.accounting.events import HOLES
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.mechanisms.random import SecureRandom, current
+from langchain_dpicl.mechanisms.random import current
 
 if TYPE_CHECKING:
     from langchain_dpicl.budget import PrivacyBudgetHandler, Stored
@@ -242,7 +242,6 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
     unit_key: str | None,
     relation: str | None,
     neighbors: str | None,
-    random: SecureRandom | None,
     events: Sequence[Event | Mapping[str, Any]] = (),
     epsilon: float | None = None,
     delta: float | None = None,
@@ -251,9 +250,9 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
 ) -> dict[str, Any]:
     """Return a record as JSON-able values; see `ReleaseRecord` for the fields.
 
+    It says where the context's noise is for tests.
+
     Args:
-        random: Where the noise came from, None: the context says. The record says
-            where it is for tests.
         **more: What only this kind of release has, and other values of fields.
     """
     record: dict[str, Any] = {
@@ -279,7 +278,7 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
         "library": __version__,
         **more,
     }
-    if (source := random or current()).is_seeded:
+    if (source := current()).is_seeded:
         record["random"] = f"{source!r}: for tests, not private"
     return record
 

@@ -156,13 +156,9 @@ def require_charged(
     what: str,
     items: Sequence[Any],
 ) -> tuple[str, ...]:
-    """Refuse a record whose charge is not in the ledger as the record has it.
+    """Refuse a checked record whose charge is not in the ledger as the record has it.
 
-    Args:
-        record: A checked record. One of status `public` needs no charge.
-        ledger: The ledger that is said to have been charged, or its URL.
-        what: What was released: `examples`, whose texts no ledger has, or `documents`.
-        items: The examples or documents.
+    `what` was released: `examples`, whose texts no ledger has, or `documents`.
 
     Returns:
         The names of what the ledger does not store, and what was not compared.
@@ -199,9 +195,8 @@ def require_charged(
     spent = epsilon_spent(terms, plan, number, charge.spent)
     after = {"epsilon_spent": spent, "queries_spent": number}
     known["account"] |= {name: after[name] for name in after if name in account}
-    return _compared(
-        StoredRecord.of(record, charge, terms.delta), record, known, what, items
-    )
+    stored = StoredRecord.of(record, charge, terms.delta)
+    return _compared(stored, record, known, what, items)
 
 
 def _compared(

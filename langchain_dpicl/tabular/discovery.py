@@ -12,13 +12,16 @@ drug = found.column()  # A CategoricalColumn, with "other" for the rest.
 
 from __future__ import annotations
 
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, cast
 
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import ChatPromptTemplate
 
 from langchain_dpicl.accounting import Charge, Pure
@@ -55,7 +58,8 @@ from langchain_dpicl.tabular.released_table import (
     require_rows,
 )
 from langchain_dpicl.tabular.rows import read_chunks
-from langchain_dpicl.tabular.text.asking import MAX_CHARACTERS, model_name
+from langchain_dpicl.tabular.text.asking import MAX_CHARACTERS, Asking, model_name
+from langchain_dpicl.tabular.text.store import Readings
 from langchain_dpicl.tabular.text.units import units_of
 
 MECHANISM = "discover"
@@ -188,7 +192,6 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
     """
     account = require_account(budget, "discovery")
     most = keyword_threshold.check(max_values)
-    reader = None if model is None else _Reader(model, column, unit_key, most)
     people, charge = _charge(account, most, noise)
     terms = {
         "column": column,
@@ -210,8 +213,8 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
     shown = is_watched() if progress is None else progress
 
     def read() -> Counter[str]:
-        if reader is not None:
-            return reader.counts(rows, shown=shown)
+        if model is not None:
+            return _read_counts(rows, model, column, unit_key, most, shown=shown)
         return _counts(rows, column, unit_key, most, shown=shown)
 
     def draw(paid: Paid, counts: Counter[str]) -> list[list[Any]]:
@@ -298,46 +301,40 @@ def _is_short(value: str) -> bool:
     return 0 < len(value) <= _LONGEST and value.isprintable()
 
 
-@dataclass(frozen=True, repr=False)
-class _Reader:
-    """Reads each person's documents in sealed calls of a model."""
+def _read_counts(
+    documents: Any,
+    model: Any,
+    what: str,
+    unit_key: str | None,
+    most: int,
+    *,
+    shown: bool,
+) -> Counter[str]:
+    """Return how many people have each value that a model names. Private."""
+    if unit_key is None:
+        raise InvalidParameterError("unit_key says whose a document is: name it.")
 
-    model: Any
-    what: str
-    unit_key: str | None
-    most: int
+    def prompt(records: str) -> PromptValue:
+        return ASK.format_prompt(records=records, what=what, most=most)
 
-    def counts(self, documents: Any, *, shown: bool) -> Counter[str]:
-        """Return how many people have each value. Private."""
-        if self.unit_key is None:
-            raise InvalidParameterError("unit_key says whose a document is: name it.")
-        model = SealedModel(self.model)
-        model.probe(self._prompt("(no records)"))
-        units = units_of(
-            documents,
-            unit_key=self.unit_key,
-            order_key=None,
-            max_characters=MAX_CHARACTERS,
-        )
-        parts = [(unit, part.text) for unit, own in enumerate(units) for part in own]
+    def values(reply: str) -> dict[str, list[str]]:
+        phrases = map(phrase_of, read_drafts(reply, most))
+        return {"values": list({p for p in phrases if p and _is_short(p)})}
 
-        def read() -> Counter[str]:
-            with progress_bar("Reading records", len(parts), shown=shown) as done:
-                slots = model.ask([self._prompt(text) for _, text in parts], done)
-            own: dict[int, Counter[str]] = {}
-            for (unit, _), slot in zip(parts, slots, strict=True):
-                own.setdefault(unit, Counter()).update(self._values(slot.text or ""))
-            return _of_people(own.values(), self.most)
+    sealed_model = SealedModel(model)
+    sealed_model.probe(prompt("(no records)"))
+    units = units_of(
+        documents, unit_key=unit_key, order_key=None, max_characters=MAX_CHARACTERS
+    )
+    readings = Readings(lambda _: True, None, "")
+    asking = Asking(sealed_model, prompt, values, readings, shown=shown)
 
-        return sealed(read)
+    def read() -> Counter[str]:
+        asking.ask(units, threading.Event())
+        told = ([part.get("values", ()) for part in asking.readings(u)] for u in units)
+        return _of_people((Counter(chain(*values)) for values in told), most)
 
-    def _prompt(self, records: str) -> Any:
-        return ASK.format_prompt(records=records, what=self.what, most=self.most)
-
-    def _values(self, reply: str) -> set[str]:
-        """Return what one reply names: a public rule on it alone."""
-        phrases = (phrase_of(line) for line in read_drafts(reply, self.most))
-        return {phrase for phrase in phrases if phrase and _is_short(phrase)}
+    return sealed(read)
 
 
 def _record(terms: Mapping[str, Any], people: int) -> dict[str, Any]:
@@ -352,7 +349,6 @@ def _record(terms: Mapping[str, Any], people: int) -> dict[str, Any]:
         unit_key=unit_key,
         relation=Relation.ADD_REMOVE.value,
         neighbors=NEIGHBORS,
-        random=None,
     )
 
 

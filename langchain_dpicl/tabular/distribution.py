@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, current
+from langchain_dpicl.mechanisms.random import current
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -35,18 +35,14 @@ class Distribution(ABC):
         """Return the probabilities of one column's values, shape `(d,)`."""
 
     @abstractmethod
-    def sample(
-        self, k: int, random: SecureRandom | None = None, *, label: int | None = None
-    ) -> Codes:
+    def sample(self, k: int, *, label: int | None = None) -> Codes:
         """Draw k rows independently of each other, shape `(k, columns)`.
 
         With a label's code, of a weight above 0, all rows have it, and the rest is
         drawn from the exact conditional distribution.
         """
 
-    def balanced(
-        self, k: int, firsts: Codes, random: SecureRandom | None = None
-    ) -> Codes:
+    def balanced(self, k: int, firsts: Codes) -> Codes:
         """Return k rows whose labels take turns, the most frequent first.
 
         `firsts` has the first row of each label; others are drawn. A label of no weight
@@ -58,17 +54,13 @@ class Distribution(ABC):
         rows = np.array(firsts[labels[np.arange(k) % len(labels)]])
         for turn, code in enumerate(labels[:k].tolist()):
             own = rows[turn :: len(labels)]
-            own[1:] = self.sample(len(own) - 1, random, label=code)
+            own[1:] = self.sample(len(own) - 1, label=code)
             own[:, self.label] = code
         return rows
 
 
 class JointDistribution(Distribution):
-    """A table of probabilities, one axis for each column.
-
-    Args:
-        estimate: The reconstructed table. The nearest distribution to it is taken.
-        label: The label's place among the columns.
+    """A table of probabilities, one axis for each column: the nearest to an estimate.
 
     Example:
         >>> diagonal = JointDistribution(np.array([[0.5, 0], [0, 0.5]]), label=0)
@@ -82,19 +74,17 @@ class JointDistribution(Distribution):
         self.table, self.label = project_to_simplex(estimate), label
 
     def marginal(self, column: int) -> Floats:
-        """Return the probabilities of one column's values, shape `(d,)`."""
+        """Return the sums over all other columns."""
         rest = tuple(j for j in range(self.table.ndim) if j != column)
         return np.asarray(self.table.sum(axis=rest))
 
-    def sample(
-        self, k: int, random: SecureRandom | None = None, *, label: int | None = None
-    ) -> Codes:
+    def sample(self, k: int, *, label: int | None = None) -> Codes:
         """Draw rows; see `Distribution.sample`."""
         # The part of the table that has the label, scaled to 1, is the conditional.
         table = self.table
         if label is not None:
             table = np.take(table, [label], axis=self.label)
-        cells = draw_codes(table.reshape(-1), k, random or current())
+        cells = draw_codes(table.reshape(-1), k)
         rows = np.stack(np.unravel_index(cells, table.shape), axis=1)
         if label is not None:
             rows[:, self.label] = label
@@ -126,24 +116,19 @@ class LabelDistribution(Distribution):
     label: int
 
     def marginal(self, column: int) -> Floats:
-        """Return the probabilities of one column's values, shape `(d,)`."""
+        """Return the label's weights, or a column's shares weighted by them."""
         if column == self.label:
             return self.weights
         return np.asarray(self.weights @ self.columns[column])
 
-    def sample(
-        self, k: int, random: SecureRandom | None = None, *, label: int | None = None
-    ) -> Codes:
+    def sample(self, k: int, *, label: int | None = None) -> Codes:
         """Draw rows; see `Distribution.sample`."""
-        source = random or current()
         rows = np.empty((k, len(self.columns) + 1), dtype=np.int64)
-        rows[:, self.label] = (
-            draw_codes(self.weights, k, source) if label is None else label
-        )
+        rows[:, self.label] = draw_codes(self.weights, k) if label is None else label
         for code in np.unique(rows[:, self.label]):
             here = rows[:, self.label] == code
             for column, table in self.columns.items():
-                rows[here, column] = draw_codes(table[code], int(here.sum()), source)
+                rows[here, column] = draw_codes(table[code], int(here.sum()))
         return rows
 
 
@@ -196,18 +181,18 @@ def shares_by_label(table: Floats, weights: Floats) -> Floats:
     )
 
 
-def draw_codes(weights: Floats, k: int, source: SecureRandom) -> Codes:
+def draw_codes(weights: Floats, k: int) -> Codes:
     """Draw codes with probabilities proportional to `weights`, by inversion.
 
     Each code takes one 64-bit word, of which 53 bits are used. Codes of weight 0 never
     come up.
 
     Example:
-        >>> draw_codes(np.array([0.0, 1.0, 0.0]), 3, current()).tolist()
+        >>> draw_codes(np.array([0.0, 1.0, 0.0]), 3).tolist()
         [1, 1, 1]
     """
     steps = np.cumsum(weights)
-    heights = (source.words(k) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    heights = (current().words(k) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     found = np.searchsorted(steps, heights * steps[-1], side="right")
     # Rounding can lift a height to the very top, which is past the last code.
     last = int(np.flatnonzero(weights)[-1])

@@ -40,7 +40,7 @@ from langchain_dpicl.common.hidden import hidden_repr, hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import UnitError
-from langchain_dpicl.mechanisms.random import SecureRandom, current
+from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.tabular.cells import distinct_cells
 from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.rows import Columns, read_chunks
@@ -82,30 +82,21 @@ def read_people(
     *,
     unit_key: str | None,
     rows_per_unit: int = 1,
-    random: SecureRandom | None = None,
     progress: bool | None = None,
     key: bytes | None = None,
 ) -> People:
     """Read a table once: check and encode all rows, and return those that take part.
 
-    Every column is checked, whether it is used or not.
-
-    Args:
-        data: The table, as for `rows.read_chunks`.
-        schema: Its public schema.
-        unit_key: As for the tables, like `rows_per_unit`, `random` and `progress`.
-        rows_per_unit: See `unit_key`.
-        random: See `unit_key`; the secret key comes from it.
-        progress: See `unit_key`.
-        key: The secret key of 32 bytes of a table that is read in parts; None: a fresh
-            one. With one, the result has all units' digests.
+    Every column is checked, whether it is used or not. `key` is the secret key of 32
+    bytes of a table that is read in parts; the result has all units' digests then.
+    Without one a fresh key is drawn.
 
     Raises:
         InvalidParameterError: If the table is not what the schema allows. No message
             holds a cell.
         UnitError: If a row has no usable unit id.
     """
-    draw = UnitDraw(key or (random or current()).words(_KEY_WORDS).tobytes())
+    draw = UnitDraw(key or current().words(_KEY_WORDS).tobytes())
     shown = is_watched() if progress is None else progress
     with progress_bar("Reading rows", None, shown=shown, speed="rows/s") as done:
         matrix, units = _read(data, schema, unit_key, draw, done)
@@ -183,10 +174,7 @@ def _matrix(columns: Columns, size: int, schema: TableSchema) -> NDArray[np.int3
 
 
 class UnitDraw:
-    """Which rows of a unit take part: a keyed hash says it.
-
-    Args:
-        key: A secret key of 32 bytes; see the module.
+    """Which rows of a unit take part: a hash says it, by a secret key of 32 bytes.
 
     Example:
         >>> draw = UnitDraw(b"k" * 32)
@@ -292,12 +280,7 @@ def run_starts(keys: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _copies(keys: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each sorted row's place among its equals, from 0.
-
-    Example:
-        >>> _copies(np.array([4, 4, 7])).tolist()
-        [0, 1, 0]
-    """
+    """Return each sorted row's place among its equals: 0, 1, 0 for 4, 4, 7."""
     starts = run_starts(keys)
     firsts = np.flatnonzero(starts)
     places: NDArray[np.int64] = np.arange(len(keys)) - firsts[np.cumsum(starts) - 1]

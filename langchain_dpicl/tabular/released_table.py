@@ -13,9 +13,9 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
@@ -95,44 +95,15 @@ def least_charge(
     return min(quoted, key=lambda pair: cast("Any", pair[0]))
 
 
-@dataclass(frozen=True)
-class RowText:
-    """Writes rows as text, in the form that examples have; it holds no row.
+def row_text(schema: TableSchema, ignored: Collection[Any], row: Any) -> str:
+    """Return a row's features as text, in the form that examples have.
 
-    Attributes:
-        schema: The public schema.
-        unit_key: A column that is left out, unless the schema has it.
-        ignores_others: Whether columns that the schema doesn't have are left out.
-
-    Example:
-        >>> from langchain_dpicl.tabular import CategoricalColumn, TableSchema
-        >>> columns = [
-        ...     CategoricalColumn(name="job", values=["clerk", "nurse"]),
-        ...     CategoricalColumn(name="ill", values=["no", "yes"]),
-        ... ]
-        >>> text = RowText(TableSchema(label="ill", columns=columns), "id")
-        >>> text({"id": 7, "job": "nurse"})
-        'The job is nurse.'
+    Ignored columns are left out, unless the schema has them.
     """
-
-    schema: TableSchema
-    unit_key: str | None = None
-    ignores_others: bool = False
-
-    def __call__(self, row: Mapping[str, Any]) -> str:
-        """Return a row's features as text.
-
-        Raises:
-            InvalidParameterError: If it is no row of this schema.
-        """
-        if isinstance(row, Mapping):
-            ignores = self.ignores_others
-            row = {
-                name: value
-                for name, value in row.items()
-                if name in self.schema.names or not (ignores or name == self.unit_key)
-            }
-        return self.schema.text(row, binned=True)
+    if isinstance(row, Mapping):
+        known = schema.names
+        row = {n: cell for n, cell in row.items() if n in known or n not in ignored}
+    return schema.text(row, binned=True)
 
 
 Terms = TypeVar("Terms", bound=TableTerms)
@@ -334,8 +305,9 @@ class ReleasedTable(Frozen, ABC, Generic[Terms, T]):
         )
         return RunnableLambda(self._texts(), name="row_text") | chain
 
-    def _texts(self) -> RowText:
-        return RowText(self.schema, self._terms.unit_key)
+    def _texts(self) -> Callable[[Any], str]:
+        """Return what writes a row: it holds no row, and may go into a chain."""
+        return partial(row_text, self.schema, {self._terms.unit_key})
 
 
 class _Spent:

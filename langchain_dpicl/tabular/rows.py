@@ -136,12 +136,9 @@ def require_columns(
 def read_chunks(
     data: Any, wanted: Sequence[str], *, only: bool = True
 ) -> Iterator[tuple[Columns, int]]:
-    """Yield a table's columns, chunk by chunk, each with its number of rows.
+    """Yield a table's `wanted` columns, chunk by chunk, each with its number of rows.
 
-    Args:
-        data: The table; see the module.
-        wanted: The columns that it must have. Every row is looked at.
-        only: Whether other columns are refused.
+    Every row is looked at. `only` refuses a table that has other columns.
 
     Raises:
         InvalidParameterError: If this is no table, or columns are missing, unknown or

@@ -23,7 +23,7 @@ from langchain_dpicl.demo import (
     visit_notes,
 )
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SeededRandom
+from langchain_dpicl.mechanisms.random import seeded
 from langchain_dpicl.offline import UNKNOWN, HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import GDPTable, TextRows
@@ -143,12 +143,13 @@ def documents(epsilon: float, seed: int) -> ReleasedCorpus:
         rows.schema,
         measure=PAIRS,
         budget=account(epsilon),
-        random=SeededRandom(seed),
         progress=False,
     )
     phrases = {"drug": "on {value}", "condition": "with {value}"}
     untold = ("none", "unknown")
-    return table.release().documents(people="patients", phrases=phrases, untold=untold)
+    with seeded(seed):
+        table.release()
+    return table.documents(people="patients", phrases=phrases, untold=untold)
 
 
 def test_there_is_a_note_for_each_patient_with_the_facts_behind_it() -> None:

@@ -49,20 +49,13 @@ READINGS = [
 ]
 
 
-def is_full(filled: Callable[[Any], list[int]], m: int, rows: int) -> bool:
-    """Return whether everybody fills exactly m different rows of the table."""
-    return all(
-        len(found) == len(set(found)) == m and set(found) <= set(range(rows))
-        for found in map(filled, READINGS)
-    )
-
-
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
 def test_everybody_fills_as_many_different_rows(m: int) -> None:
     layout = Layout.of(LISTED, m)
-    assert is_full(layout.filled, m, layout.shape[0])
     for reading in READINGS:
         found = layout.filled(reading)
+        assert len(found) == len(set(found)) == m
+        assert set(found) <= set(range(layout.shape[0]))
         if reading is None:
             assert found[0] == layout.not_read
         elif reading.other and m > 1:
@@ -73,33 +66,6 @@ def test_everybody_fills_as_many_different_rows(m: int) -> None:
             ]
         elif reading.topics:
             assert found[0] == reading.topics[0]
-
-
-def bare(layout: Layout, reading: Reading | None) -> list[int]:
-    return [] if reading is None else list(reading.topics[: layout.slots])
-
-
-TWINS: dict[str, Callable[[Layout, Any], list[int]]] = {
-    "one slot for one topic": lambda layout, r: (
-        bare(layout, r) or layout.filled(r) if r else layout.filled(r)
-    ),
-    "no slot for who is not read": lambda layout, r: layout.filled(r) if r else [],
-    "a third listed topic beside an own one": lambda layout, r: [
-        *layout.filled(r),
-        *(r.topics[1:2] if r and r.other else ()),
-    ],
-    "one bin for all empty slots": lambda layout, r: [
-        min(row, layout.other + 1) if row > layout.other else row
-        for row in layout.filled(r)
-    ],
-}
-
-
-@pytest.mark.parametrize("twin", TWINS)
-def test_twins_that_do_not_fill_the_slots(twin: str) -> None:
-    layout = Layout.of(LISTED, 2)
-    broken = TWINS[twin]
-    assert not is_full(lambda r: broken(layout, r), 2, layout.shape[0])
 
 
 def test_a_person_has_one_value_of_an_attribute_by_the_own_records() -> None:
@@ -143,7 +109,7 @@ def tail(a: float, t: int) -> float:
     return math.exp(-a * t) / (1 + math.exp(-a))
 
 
-@pytest.mark.parametrize("among", [1, 30, 60, 120, 500])
+@pytest.mark.parametrize("among", [1, 30, 500])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_thresholds_are_the_least_whole_ones(epsilon: float, among: int) -> None:
     a = epsilon / 2
@@ -243,7 +209,6 @@ def record_of(layout: Layout, paid: Any) -> dict[str, Any]:
         unit_key="user",
         relation="add_remove",
         neighbors="one person",
-        random=None,
         events=paid,
         epsilon=99.0,
         delta=1e-6,

@@ -59,10 +59,9 @@ def test_what_many_have_comes_out_and_what_one_has_does_not() -> None:
         empty.column()
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize(("most", "noise"), [(1, "laplace"), (3, "gaussian")])
 def test_the_law_of_coming_out(noise: Any, most: int) -> None:
-    budget = account(epsilon=60.0, queries=200)
+    budget = account(epsilon=60.0, queries=121)
     terms = {"noise": noise, "max_values": most, "budget": budget}
     people_at_95 = discover(ROWS, "ill", **terms).people
     events = charges(budget.ledger, budget.account)[0].events
@@ -77,7 +76,7 @@ def test_the_law_of_coming_out(noise: Any, most: int) -> None:
     with use(SeededRandom(1)):
         drawn = [
             discover(people(gout=count), "ill", **terms).values == ("gout",)
-            for _ in range(190)
+            for _ in range(120)
         ]
     assert keeps_to(drawn, {True: rate, False: 1 - rate})
     assert not keeps_to(drawn, {True: 1 - rate, False: rate})
@@ -108,6 +107,17 @@ def test_resuming_takes_what_was_paid_for(tmp_path: Path) -> None:
         discover(ROWS, "ill", budget=budget)
 
 
+def fail(prompt: str) -> str:
+    raise RuntimeError(prompt)
+
+
+def documents(**times: int) -> list[Document]:
+    return [
+        Document(f"It was {row['ill']}.", metadata={"who": row["who"]})
+        for row in people(**times)
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "kind", "named"),
     [
@@ -119,6 +129,12 @@ def test_resuming_takes_what_was_paid_for(tmp_path: Path) -> None:
         (ROWS, {"noise": "none"}, InvalidParameterError, "noise must be"),
         (ROWS, {"unit_key": "id"}, InvalidParameterError, "no column 'id'"),
         ([Document("x")], {"model": Reader()}, InvalidParameterError, "unit_key"),
+        (
+            documents(gout=9),
+            {"unit_key": "who", "model": Reader(reply=fail)},
+            PublicCallError,
+            "RuntimeError",
+        ),
     ],
 )
 def test_mistakes_cost_nothing(
@@ -128,13 +144,6 @@ def test_mistakes_cost_nothing(
     with pytest.raises(kind, match=named):
         discover(rows, "ill", **{"budget": budget, **terms})
     assert budget.spent().queries == 0
-
-
-def documents(**times: int) -> list[Document]:
-    return [
-        Document(f"It was {row['ill']}.", metadata={"who": row["who"]})
-        for row in people(**times)
-    ]
 
 
 def test_free_text_is_read_person_by_person() -> None:
@@ -160,19 +169,3 @@ def test_free_text_is_read_person_by_person() -> None:
     assert Counter("It was" in prompt for prompt in asked)[True] == 93
     assert all(prompt.count("It was") <= 1 for prompt in asked)
     assert budget.spent().queries == 1
-
-
-def test_a_dead_model_costs_nothing() -> None:
-    def fail(prompt: str) -> str:
-        raise RuntimeError(prompt)
-
-    budget = account()
-    with pytest.raises(PublicCallError):
-        discover(
-            documents(gout=9),
-            "ill",
-            budget=budget,
-            unit_key="who",
-            model=Reader(reply=fail),
-        )
-    assert budget.spent().queries == 0

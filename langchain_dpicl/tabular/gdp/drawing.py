@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import UnitError
-from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.distribution import (
     LabelDistribution,
@@ -25,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def draw_rows(
-    found: NoisyStatistics, k: int, random: SecureRandom, *, balanced: bool
+    found: NoisyStatistics, k: int, *, balanced: bool
 ) -> list[dict[str, Any]]:
     """Return rows of the measured columns as mappings from column to value.
 
@@ -56,12 +55,12 @@ def draw_rows(
     }
     distribution = LabelDistribution(seen / seen.sum(), columns, first)
     if not balanced or names[first] != label:
-        drawn = distribution.sample(k, random)
+        drawn = distribution.sample(k)
     else:
         typical = np.zeros((len(seen), len(names)), np.int64)
         for place, shares in columns.items():
             typical[:, place] = shares.argmax(axis=1)
-        drawn = distribution.balanced(k, typical, random)
+        drawn = distribution.balanced(k, typical)
     return [_row(found, names, codes) for codes in drawn.tolist()]
 
 

@@ -14,7 +14,7 @@ from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.budget import Paid, PrivacyBudgetHandler, Purchase, Stored, last
 from langchain_dpicl.common.units import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, current, use
+from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
 from langchain_dpicl.release.record import (
     NEIGHBORS,
@@ -37,12 +37,10 @@ def released(
     budget: PrivacyBudgetHandler,
     count: Callable[[], Tally],
     *,
-    random: SecureRandom | None,
     resume: bool,
 ) -> Released:
     """Make one release, or find it; see `GDPTable.release`."""
-    is_seeded = (random or current()).is_seeded
-    key = f"{MECHANISM} {terms.digest()}{' of a seed' * is_seeded}"
+    key = f"{MECHANISM} {terms.digest()}{' of a seed' * current().is_seeded}"
     # A stored release has settled the noise.
     stored = last(budget.ledger, budget.account, key) if resume else None
     terms = terms.settled(budget) if stored is None else _terms_of(stored)
@@ -52,7 +50,7 @@ def released(
         key,
         unit_key=terms.charged_unit,
         header={
-            "record": _record(terms, random),
+            "record": _record(terms),
             "terms": terms.model_dump(mode="json"),
         },
         resumable=True,
@@ -65,8 +63,7 @@ def released(
         return counted
 
     def draw(paid: Paid, counted: Tally) -> list[int]:
-        with use(random):
-            noisy = _noisy(_terms_of(paid.stored), paid.events, counted)
+        noisy = _noisy(_terms_of(paid.stored), paid.events, counted)
         return [int(number) for table in noisy for number in table.ravel()]
 
     stored = drawn_once(purchase, "release", read, draw)
@@ -103,7 +100,7 @@ def stored_release(stored: Stored, delta: float) -> Released:
     return statistics, record
 
 
-def _record(terms: GDPTerms, random: SecureRandom | None) -> dict[str, Any]:
+def _record(terms: GDPTerms) -> dict[str, Any]:
     """Return what a record has before the charge."""
     return release_record(
         kind="table",
@@ -114,7 +111,6 @@ def _record(terms: GDPTerms, random: SecureRandom | None) -> dict[str, Any]:
         unit_key=terms.charged_unit,
         relation=Relation.ADD_REMOVE.value,
         neighbors=NEIGHBORS,
-        random=random,
     )
 
 

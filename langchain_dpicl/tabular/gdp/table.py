@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from langchain_core.documents import Document
@@ -14,7 +15,6 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular.columns import NumericColumn
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
@@ -32,7 +32,7 @@ from langchain_dpicl.tabular.gdp.terms import (
 )
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
-    RowText,
+    row_text,
     row_unit_of,
 )
 from langchain_dpicl.tabular.schema import TableSchema
@@ -105,7 +105,6 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
             of it costs part of delta.
         epsilon: Of a release with Laplace noise; None leaves it to the account.
         progress: Whether to show a bar while reading; None: where somebody looks.
-        random: For tests: where noise comes from.
 
     Raises:
         InvalidParameterError: If an argument is out of its range; it is named.
@@ -155,7 +154,6 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
         noise: Noise | None = None,
         epsilon: float | None = None,
         progress: bool | None = None,
-        random: SecureRandom | None = None,
     ) -> None:
         hidden = Hidden(rows)
         # Whatever fails from here on, tracebacks show this frame and no row.
@@ -175,7 +173,7 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
             epsilon=epsilon,
             row_unit=row_unit,
         )
-        self._progress, self._random = progress, checked_source(random)
+        self._progress = progress
         self._prepare(terms, hidden, budget)
 
     @classmethod
@@ -187,21 +185,12 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
         budget: PrivacyBudgetHandler | None = None,
         noise: Noise | None = None,
         epsilon: float | None = None,
-        random: SecureRandom | None = None,
     ) -> Self:
         """Return a table of what workers have tallied; nothing is charged yet.
 
-        Args:
-            tallies: Of all parts of the rows, made by `tally` with one key. What is
-                measured, and of whom, is what they say.
-            schema: The public columns.
-            budget: As for the class.
-            noise: As for the class.
-            epsilon: As for the class.
-            random: As for the class.
-
-        Returns:
-            A table whose release is, bit for bit, that of the same rows in one place.
+        The tallies are of all parts of the rows, made by `tally` with one key. What is
+        measured, and of whom, is what they say; other terms are those of the class. The
+        release is, bit for bit, that of the same rows in one place.
 
         Raises:
             InvalidParameterError: If they are of another schema or several keys, or one
@@ -224,20 +213,17 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
             rows_per_unit=terms.rows_per_unit,
             noise=noise,
             epsilon=epsilon,
-            random=random,
         )
 
     @override
     def _release(self, budget: PrivacyBudgetHandler, *, resume: bool) -> Released:
-        source = self._random
-        return released(self._terms, budget, self._count, random=source, resume=resume)
+        return released(self._terms, budget, self._count, resume=resume)
 
     def _count(self) -> Tally:
         rows = Hidden(self._once_read())
         if isinstance(rows.value, Tally):
             return rows.value
-        shown, random = self._progress, self._random
-        return count_rows(rows.value, self._terms, progress=shown, random=random)
+        return count_rows(rows.value, self._terms, progress=self._progress)
 
     def forecast(self, n_rows: int) -> TableForecast:
         """Return what a release could tell of so many rows; nothing is charged.
@@ -294,8 +280,8 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
 
     @override
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
-        number, source = parameters.count(k, "k"), self._random or current()
-        return draw_rows(self.release().statistics, number, source, balanced=balanced)
+        number = parameters.count(k, "k")
+        return draw_rows(self.release().statistics, number, balanced=balanced)
 
     def documents(
         self,
@@ -342,7 +328,7 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
         return FactWriter(self.statistics, words).documents()
 
     @override
-    def _texts(self) -> RowText:
+    def _texts(self) -> Callable[[Any], str]:
         names, schema = self._terms.names, self.schema
         if names == schema.names:
             return super()._texts()
@@ -355,4 +341,4 @@ class GDPTable(ReleasedTable[GDPTerms, Released]):
         # What was not measured stands in no example: it is left out of a query too.
         columns = tuple(map(schema.column, names))
         shown = schema.model_copy(update={"columns": columns})
-        return RowText(shown, self._terms.unit_key, ignores_others=True)
+        return partial(row_text, shown, {self._terms.unit_key, *schema.names})

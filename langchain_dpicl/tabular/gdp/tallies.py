@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.tabular.gdp.terms import (
     GDPTerms,
     Measure,
@@ -85,7 +84,6 @@ def count_rows(
     terms: GDPTerms,
     *,
     progress: bool | None = None,
-    random: SecureRandom | None = None,
     key: bytes | None = None,
 ) -> Tally:
     """Read rows once, and count what a release needs; see `read_people`."""
@@ -94,7 +92,6 @@ def count_rows(
         terms.table_schema,
         unit_key=terms.unit_key,
         rows_per_unit=terms.rows_per_unit,
-        random=random,
         progress=progress,
         key=key,
     )
@@ -114,14 +111,10 @@ def tally(
 ) -> Tally:
     """Count a part of a table, for `merge` and `GDPTable.from_tallies`.
 
-    Args:
-        rows: The part, as for `GDPTable`; it may be empty. With a `unit_key` all rows
-            of a unit must be in one part: let the engine partition by that column.
-        schema: The table's public schema.
-        key: `secrets.token_bytes(32)`, drawn once for all parts of a table and secret.
-        measure: As for `GDPTable`.
-        unit_key: As for `GDPTable`.
-        rows_per_unit: As for `GDPTable`.
+    The key is `secrets.token_bytes(32)`, drawn once for all parts of a table, and
+    secret. The other terms are those of `GDPTable`. A part may be empty. With a
+    `unit_key` all rows of a unit must be in one part: let the engine partition by that
+    column.
 
     Raises:
         InvalidParameterError: If a row is not what the schema allows, a term is out of

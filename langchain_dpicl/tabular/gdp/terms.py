@@ -217,10 +217,8 @@ class GDPTerms(TableTerms):
 def read_measure(measure: Any, schema: TableSchema) -> tuple[tuple[str, ...], ...]:
     """Return each table's columns.
 
-    Args:
-        measure: Columns and pairs of columns; None: the label with each feature, and
-            the label alone where none of these counts it.
-        schema: The public schema.
+    Where nothing is given: the label with each feature, and the label alone where none
+    of these counts it.
 
     Raises:
         InvalidParameterError: If it is no list of names and pairs of names, a column is

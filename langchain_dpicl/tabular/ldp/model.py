@@ -14,8 +14,8 @@ Bhaila, Edemacu and Wu, *DP-TabICL*, 2024, Algorithm 1, with a closed inverse).
 value whose share among the label's rows is furthest above its share among all rows. Few
 examples of a label can't show how its rows vary, and rows drawn at random would mostly
 show chance; telling rows show how labels differ. Each of their values rests on a table
-of two columns, which reports know far better than a whole row. What that is worth is in
-`docs/reviewers/figures.md`. All further rows are drawn.
+of two columns, which reports know far better than a whole row. All further rows are
+drawn.
 
 Everything here is post-processing of reports: any number of rows, at no cost.
 """

@@ -26,9 +26,9 @@ from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.model import Model, estimates, fit
 from langchain_dpicl.tabular.ldp.reports import (
     ReportCounts,
-    ReportReader,
     null_rows,
     randomized,
+    read_reports,
 )
 from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
 from langchain_dpicl.tabular.people import People, read_people
@@ -109,7 +109,6 @@ def record_of(
         unit_key=terms.charged_unit,
         relation=terms.relation,
         neighbors=terms.neighbors,
-        random=None,
         events=events,
         epsilon=terms.epsilon,
         delta=0.0,
@@ -244,8 +243,7 @@ def count_reports(
             f"reports are a {type(reports).__name__}. What can be read is an iterable "
             "of mappings from column to reported value."
         )
-    reader, counts = ReportReader(terms.table_schema), terms.no_reports()
-    codes = itertools.starmap(reader.read, enumerate(reports))
+    codes, counts = read_reports(reports, terms.table_schema), terms.no_reports()
     while block := list(itertools.islice(codes, _BLOCK)):
         counts.add(np.array(block, np.int64))
     if not counts.n:

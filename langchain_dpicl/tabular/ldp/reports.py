@@ -8,7 +8,7 @@ or reports is a matrix of whole numbers, one column of codes for each of the sch
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,42 +166,33 @@ def written(schema: TableSchema, report: Sequence[int]) -> dict[str, str]:
     return {column.name: column.options[code] for column, code in columns}
 
 
-class ReportReader:
-    """Reads reports that somebody sent.
+def read_reports(reports: Iterable[Any], schema: TableSchema) -> Iterator[list[int]]:
+    """Yield the codes of each report that somebody sent.
 
-    Args:
-        schema: The clients' schema.
+    Raises:
+        InvalidParameterError: If one is no client's of this schema. The message names
+            the column, and holds no value.
     """
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._codes = {
-            column.name: {text: code for code, text in enumerate(column.options)}
-            for column in schema.columns
-        }
-
-    def read(self, place: int, report: Any) -> list[int]:
-        """Return the codes of a report.
-
-        Raises:
-            InvalidParameterError: If it is no client's of this schema. The message
-                names the column, and holds no value.
-        """
-        codes, problem = [], ""
+    codes = {
+        column.name: {text: code for code, text in enumerate(column.options)}
+        for column in schema.columns
+    }
+    for place, report in enumerate(reports):
+        problem = ""
         if not isinstance(report, Mapping):
             problem = "it is no mapping from column to reported value"
-        elif report.keys() != self._codes.keys():
-            known = ", ".join(map(repr, self._codes))
+        elif report.keys() != codes.keys():
+            known = ", ".join(map(repr, codes))
             problem = f"it must have the columns {known}, and no other"
         else:
-            for name, known_texts in self._codes.items():
+            for name, known_texts in codes.items():
                 text = report[name]
                 if not isinstance(text, str) or text not in known_texts:
                     problem = f"its column {name!r} holds none of the schema's values"
                     break
-                codes.append(known_texts[text])
         if problem:
             raise InvalidParameterError(
                 f"Report {place} (counted from 0) can't be read: {problem}. Leave it "
                 "out, if clients of other schemas or strangers may send reports."
             )
-        return codes
+        yield [own[report[name]] for name, own in codes.items()]

@@ -12,7 +12,6 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.client import SECURE
 from langchain_dpicl.tabular.ldp.model import Model, draw_rows, share_errors
 from langchain_dpicl.tabular.ldp.release import Collection, collect, count_reports
@@ -214,11 +213,6 @@ class LDPTable(ReleasedTable[LDPTerms, Collection]):
             name: float(share_errors(np.full(size, 1 / size), part, rows)[0])
             for (name, part), size in zip(parts, terms.sizes, strict=True)
         }
-
-    @property
-    def distribution(self) -> Distribution:
-        """The rows' distribution as reconstructed; public."""
-        return self._released.distribution
 
     @property
     def epsilons(self) -> dict[str, float]:

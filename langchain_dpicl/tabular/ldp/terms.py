@@ -211,10 +211,7 @@ class LDPTerms(TableTerms):
         return {**super().parameters(), "epsilons": epsilons}
 
     def require_same(self, given: Any) -> None:
-        """Refuse to read reports by other terms than they were made with.
-
-        Args:
-            given: What `LDPClient.terms` gave.
+        """Refuse to read reports by other terms than `LDPClient.terms` gave.
 
         Raises:
             InvalidParameterError: If they differ.

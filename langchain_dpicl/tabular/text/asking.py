@@ -76,12 +76,8 @@ class ReadingForecast:
 class Asking:
     """Asks a model about parts, and keeps what the replies tell. Private.
 
-    Args:
-        model: The model.
-        prompt: The prompt about the text of one part.
-        read: What one reply tells, ready for JSON: a rule on it alone.
-        readings: Where it is kept.
-        shown: Whether to show a bar.
+    `prompt` makes the prompt about the text of one part; `read` says what one reply
+    tells, ready for JSON: a rule on it alone.
 
     Attributes:
         failed: The tags of the parts whose calls failed in the last reading.
@@ -154,9 +150,7 @@ def model_name(model: Any) -> str:
 def reading_digest(model: Any, terms: Mapping[str, Any]) -> str:
     """Return a digest of what decides how a text is read, as far as it is known.
 
-    Args:
-        model: The model, with its bound arguments.
-        terms: What it is asked, ready for JSON.
+    That is the model, with its bound arguments, and the terms in which it is asked.
     """
     base, bound = unwrap(model)
     named = [getattr(base, name, None) for name in ("model_name", "model")]

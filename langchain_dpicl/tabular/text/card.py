@@ -190,9 +190,7 @@ class Card:
 def column_named(name: str, names: Mapping[str, Iterable[str]]) -> str | None:
     """Return the column that a reply's name means: by all its words, or by some.
 
-    Args:
-        name: A name of one column, by fewer words or by more; private.
-        names: By column, what it may be called; public.
+    `names` says, by column, what it may be called.
 
     Example:
         >>> names = {"drug": ["drug"], "side effect": ["side effect"]}

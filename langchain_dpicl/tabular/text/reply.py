@@ -53,15 +53,10 @@ _MOST_OBJECTS = 50
 
 
 def read_reply(reply: str, card: Card) -> dict[str, Any]:
-    """Return the row that a reply fills in.
+    """Return the row that a reply about one unit fills in.
 
-    Args:
-        reply: What the model wrote about one unit. Private.
-        card: The public card.
-
-    Returns:
-        A value for every column: its "unknown" where the reply tells nothing that can
-        be read.
+    Every column has a value: its "unknown" where the reply tells nothing that can be
+    read.
 
     Example:
         >>> from langchain_dpicl.demo import visit_note_schema
@@ -164,14 +159,9 @@ def _said(value: Any) -> Iterator[Any]:
 
 
 def read_value(field: Field, said: Any) -> Any:
-    """Return what a reply says of a column; None where it tells nothing.
+    """Return a value that a reply says of a column, never its "unknown"; or None.
 
-    Args:
-        field: The column.
-        said: The text, number, truth value or None that the reply has for it. Private.
-
-    Returns:
-        A value of the column, never its "unknown"; or None.
+    `said` is the text, number, truth value or None that the reply has for it.
 
     Example:
         >>> from langchain_dpicl.tabular import CategoricalColumn

@@ -35,10 +35,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class Readings:
     """What parts tell, by their tags. Private: the repr shows nothing.
 
-    Args:
-        fits: Whether what was told is of the form that is asked for.
-        path: The file; None: memory alone.
-        digest: What the readings are of.
+    `fits` says whether what a file tells is of the form that is asked for. Without a
+    path they are kept in memory alone.
 
     Raises:
         InvalidParameterError: If the path does not say that the file is private, others

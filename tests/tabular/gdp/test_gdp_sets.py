@@ -74,14 +74,7 @@ def test_each_row_counts_for_the_first_values_of_its_own_cell(
         assert ITEMS.codes([cell]).tolist() == [found[place].tolist()]
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        iter,
-        pd.DataFrame,
-        pa.Table.from_pylist,
-    ],
-)
+@pytest.mark.parametrize("form", [pd.DataFrame, pa.Table.from_pylist])
 def test_counts_are_those_of_a_counter(form: Any) -> None:
     rows = people(200)
     found = table_of(form(rows)).release().statistics

@@ -53,8 +53,9 @@ def told(released_table: Any) -> tuple[dict[Any, int], dict[Any, int]]:
 
 def table(rows: Any, measure: Any = MEASURE, **terms: Any) -> Any:
     """Release a table of people; `seed`, `epsilon`, `noise`, `budget` and so on."""
+    schema = terms.pop("schema", SCHEMA)
     terms = {"measure": measure, "unit_key": "who", **terms}
-    return table_of("GDPTable", rows, SCHEMA, **terms).release()
+    return table_of("GDPTable", rows, schema, **terms).release()
 
 
 def released(rows: Any, **terms: Any) -> tuple[dict[Any, int], dict[Any, int]]:
@@ -64,10 +65,8 @@ def released(rows: Any, **terms: Any) -> tuple[dict[Any, int], dict[Any, int]]:
 
 def moved(found: Any, other: Any) -> tuple[Counter[Any], Counter[Any]]:
     """Return by how much each count differs between two releases; zeros left out."""
-    first, second = (
-        Counter({cell: found[n][cell] - other[n][cell] for cell in found[n]})
-        for n in range(2)
+    pairs, ages = (
+        Counter({cell: a[cell] - b[cell] for cell in a if a[cell] != b[cell]})
+        for a, b in zip(found, other, strict=True)
     )
-    return Counter({k: v for k, v in first.items() if v}), Counter(
-        {k: v for k, v in second.items() if v}
-    )
+    return pairs, ages

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faces import InvalidParameterError, counts, means, table_of, tabular
+from faces import InvalidParameterError, counts, means, planned, table_of, tabular
 from scipy.stats import binom
 from suite import WHOLE
 from unit_tests.tables.parts import (
@@ -30,7 +30,14 @@ from unit_tests.tables.parts import (
 )
 
 SEEDS = 400 if WHOLE else 60
+RELEASES = 60 if WHOLE else 12
 NOISES = ["laplace", "gaussian"]
+JOB = SCHEMA.column("job")
+MANY_JOBS = JOB.model_copy(update={"values": (*JOBS, *(f"job {n}" for n in range(40)))})
+WIDE = SCHEMA.model_copy(
+    update={"columns": (SCHEMA.column("age"), MANY_JOBS, SCHEMA.column("ill"))}
+)
+"""Each release of it has 89 counts, all with noise of their own."""
 
 
 @pytest.mark.promise("counts-true")
@@ -54,10 +61,11 @@ def test_a_column_of_a_pair_is_the_pairs_sums(noise: str) -> None:
 
 @cache
 def drawn(noise: str, epsilon: float, rows: int = 1) -> list[tuple[Any, list[Any]]]:
-    """Return releases of one table, and each one's counts beside the true ones."""
+    """Return releases at about an epsilon each, and their counts beside the truth."""
     truth, found = exact(people(30)), []
-    for seed in range(SEEDS):
-        terms = {"seed": seed, "noise": noise, "epsilon": epsilon}
+    budget = planned(epsilon * RELEASES, queries=RELEASES)
+    for seed in range(RELEASES):
+        terms = {"seed": seed, "noise": noise, "budget": budget, "schema": WIDE}
         one = table(people(30), rows_per_unit=rows, **terms)
         found.append((one, list(zip(told(one), truth, strict=True))))
     return found
@@ -78,7 +86,7 @@ def test_counts_are_unbiased_and_tables_that_overlap_need_not_agree(noise: str) 
         # Nothing is cut at 0 or made consistent: that would bias small counts.
         differ += sum(both[0][0].values()) != sum(both[1][0].values())
     check_unbiased(errors)
-    assert differ > SEEDS / 2
+    assert differ > RELEASES / 2
 
 
 @pytest.mark.promise("counts-unbiased", twin=True)
@@ -167,9 +175,9 @@ SAID = re.compile(r"(clerk|diver|nurse) \(about (-?[\d,]+) ± ([\d,]+)\)")
 @pytest.mark.promise("documents-true")
 def test_each_statement_of_a_document_holds_in_95_percent() -> None:
     truth = Counter(row["job"] for row in people(200))
-    held = []
+    held, budget = [], planned(4.0 * SEEDS, queries=SEEDS)
     for seed in range(SEEDS):
-        found = table(people(200), ["job"], seed=seed)
+        found = table(people(200), ["job"], seed=seed, budget=budget)
         texts = [d.page_content for d in found.documents(people="workers")]
         for job, count, most in SAID.findall(" ".join(texts)):
             held.append(abs(int(count) - truth[job]) <= int(most))
@@ -184,9 +192,9 @@ def test_of_two_equal_counts_one_is_rarely_said_to_lead() -> None:
         for n in range(60)
         for job in JOBS[:2]
     ]
-    leads = []
+    leads, budget = [], planned(1.0 * SEEDS, queries=SEEDS)
     for seed in range(SEEDS):
-        found = table(rows, ["job"], seed=seed, epsilon=1.0)
+        found = table(rows, ["job"], seed=seed, budget=budget)
         text = " ".join(document.page_content for document in found.documents())
         leads.append("too close" not in text)
     assert sum(leads) <= binom.ppf(1 - 1e-6, SEEDS, 0.05)

@@ -100,11 +100,6 @@ def test_no_row_makes_a_report_likelier_than_epsilon_allows() -> None:
     worst = max(a[c] / b[c] for a, b in itertools.combinations(laws, 2) for c in CELLS)
     # Reached by rows that differ in every column, and not passed.
     assert worst == pytest.approx(math.exp(EPSILON))
-    # Against a record whose reports are uniform it is no more.
-    uniform = 1 / len(CELLS)
-    for each in laws:
-        assert max(each.values()) / uniform <= math.exp(EPSILON)
-        assert uniform / min(each.values()) <= math.exp(EPSILON)
 
 
 def reported(row: Row) -> dict[str, dict[str, float]]:
