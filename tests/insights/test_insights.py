@@ -139,8 +139,7 @@ def test_names_that_are_not_listed_are_dropped() -> None:
 
 
 def test_parts_of_a_long_conversation_are_read_alone_and_merged() -> None:
-    parts = [("other: parking", "login"), ("late fees\nlogin",), ("nonsense",)]
-    replies = iter(["\n".join(part) for part in parts])
+    replies = iter(["other: parking\nlogin", "late fees\nlogin", "nonsense"])
 
     def reply(prompt: str) -> str:
         return next(replies) if "Long" in prompt else "none"
@@ -159,8 +158,6 @@ def test_parts_of_a_long_conversation_are_read_alone_and_merged() -> None:
 @pytest.mark.parametrize(
     ("talk", "terms", "kind", "named"),
     [
-        (said(9), {"epsilon": None}, NoBudgetError, "budget="),
-        (said(9), {"ledger": None}, NoBudgetError, "budget="),
         (said(9), {"delta": None}, NoBudgetError, "budget="),
         (said(9), {"topics": []}, InvalidParameterError, "Topics"),
         (said(9), {"by": ["plan"]}, InvalidParameterError, "by must"),
@@ -190,17 +187,6 @@ def test_mistakes_and_dead_models_cost_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidParameterError, match="one by one"):
         insights(said(9), model(), budget=account(scope="unit"), **TERMS)
     assert budget.spent().queries == 0
-
-
-def test_what_is_public_does_not_follow_from_the_people() -> None:
-    def records(talk: Any, reply: str) -> Any:
-        found = insights(talk, model(reply), **ALONE, **TERMS, people_at_most=2_000)
-        record = found.record
-        return {name: record[name] for name in ("parameters", "events", "unit")}
-
-    first = records(said(1), "none")
-    assert first == records(said(400), "late fees\nlogin\nother: parking")
-    assert first["parameters"]["topics"]["names"] == LISTED
 
 
 def test_a_release_is_taken_again_and_goes_on_where_it_was_interrupted(
@@ -243,10 +229,7 @@ def test_both_noises_are_paid_by_their_own_events() -> None:
     assert one.events == two.events
     assert isinstance(one.events[0], Gaussian)
     # Of twelve months the Gaussian tells smaller topics; of one it does not.
-    listed = [f"topic {n}" for n in range(60)]
-    promised = forecast(listed, budget=account(epsilon=3, queries=12))
-    assert (promised.noise, promised.least) == ("gaussian", 40)
-    assert forecast(listed, epsilon=3, delta=1e-6).noise == "geometric"
+    assert forecast(LISTED, epsilon=3, delta=1e-6).noise == "geometric"
     shared = account(accounting="renyi", queries=3)
     last = insights(said(9), model(), budget=shared, people_at_most=10**6, **TERMS)
     assert last.record["events"][-1]["kind"] == "failure"
@@ -270,9 +253,13 @@ def test_the_next_months_are_paid_under_the_corpus_cap(tmp_path: Path) -> None:
 
 def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
-    talk = [dict(one, plan=("plus", "gold")[n % 2]) for n, one in enumerate(said(200))]
+    talk = [
+        {**one, "plan": ("plus", "gold")[n % 2], "age": "old"}
+        for n, one in enumerate(said(200))
+    ]
     terms = {**TERMS, "topics": {"money": LISTED[:2], "account": LISTED[2:]}}
-    terms |= {"by": {"plan": ["basic", "plus"]}, "people_at_most": 5_000}
+    by = {"plan": ["basic", "plus"], "age": ["old"]}
+    terms |= {"by": by, "people_at_most": 5_000}
     found = insights(
         talk,
         model("refunds\nother: parking"),
@@ -291,9 +278,12 @@ def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "edited.json").write_text(edited)
     with pytest.raises(InvalidParameterError, match="sha256"):
         Insights.load(tmp_path / "edited.json")
-    assert found.by["plan"]["plus"].people.count == pytest.approx(100, abs=5)
-    assert found.by["plan"]["other"].topics[0].name == "refunds"
-    assert found.by["plan"]["basic"].topics == ()
+    # Attributes are told apart though a file has lost their order.
+    for each in (found, Insights.load(tmp_path / "found.json")):
+        assert each.by["plan"]["plus"].people.count == pytest.approx(100, abs=9)
+        assert each.by["plan"]["other"].topics[0].name == "refunds"
+        assert each.by["plan"]["basic"].topics == ()
+        assert each.by["age"]["old"].people.count == pytest.approx(200, abs=12)
     documents = found.documents()
     documents.save(tmp_path / "documents.json")
     # The ledger confirms each number and sentence.
@@ -303,25 +293,6 @@ def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     wrong = [Document("refunds: 7 people", metadata=documents[0].metadata)]
     with pytest.raises(InvalidParameterError, match="documents"):
         ReleasedCorpus(wrong, documents.record).verify(ledger)
-
-
-def test_attributes_are_told_apart_in_any_order(tmp_path: Path) -> None:
-    talk = said(60)
-    for number, record in enumerate(talk):
-        record |= {"plan": "basic" if number < 40 else "plus", "age": "old"}
-    by = {"plan": ["basic", "plus"], "age": ["old"]}
-    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
-    found = insights(talk, model(), budget=account(ledger=ledger), by=by, **TERMS)
-    found.save(tmp_path / "found.json")
-    for each in (found, Insights.load(tmp_path / "found.json", ledger=ledger)):
-        counts = {
-            name: {value: segment.people.count for value, segment in values.items()}
-            for name, values in each.by.items()
-        }
-        assert counts["plan"] == pytest.approx(
-            {"basic": 40, "plus": 20, "other": 0}, abs=9
-        )
-        assert counts["age"] == pytest.approx({"old": 60, "other": 0}, abs=9)
 
 
 @pytest.mark.parametrize(
@@ -382,7 +353,7 @@ def marking(trouble: str, **fields: Any) -> ScriptedModel:
     return ScriptedModel(script=reply, **fields)
 
 
-def act(trouble: str, count: int = 300) -> Callable[[Run, Any], None]:
+def act(trouble: str, count: int = 60) -> Callable[[Run, Any], None]:
     def run_insights(run: Run, _stack: Any) -> None:
         budget = account(ledger=f"sqlite:///{run.folder / 'ledger.db'}")
         found = insights(

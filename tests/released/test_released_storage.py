@@ -63,11 +63,7 @@ def test_a_file_says_all_there_is_to_know_and_people_can_read_it(path: Path) -> 
     assert ReleasedExamples.load(path).selector().select_examples({}) == examples
 
 
-@settings(
-    deadline=None,
-    max_examples=80,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(examples=EXAMPLES, model=ANY_TEXT.filter(str.strip))
 def test_any_text_comes_back_as_it_was_released(
     path: Path, examples: list[dict[str, str]], model: str

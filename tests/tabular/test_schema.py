@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
@@ -41,15 +39,6 @@ def test_rows_are_written_as_text() -> None:
     # What releases give is taken back.
     assert made.text({**ROW, "age": AGE.options[1]}, binned=True) == binned
     assert made.label_text(1) == made.label_text("1") == made.labels[1] == "more"
-    own = schema(template="{sentences} ({age}, {job_title}; {{so}})")
-    assert own.text(ROW) == f"{text} (37 years, nurse; {{so}})"
-
-
-def test_rows_with_something_missing() -> None:
-    with pytest.raises(InvalidParameterError, match=r"'age' is missing from .*missing"):
-        schema().text({"job_title": "nurse"})
-    with pytest.raises(InvalidParameterError, match=r"'age': a cell is missing"):
-        schema().text({**ROW, "age": None})
     lenient = schema(
         AGE.model_copy(update={"missing": 50}),
         JOB.model_copy(update={"missing": "?"}),
@@ -57,16 +46,18 @@ def test_rows_with_something_missing() -> None:
     )
     text = "The age is 50 years. The job title is ?."
     assert lenient.text({}) == lenient.text({"age": None, "job_title": ""}) == text
+    own = schema(template="{sentences} ({age}, {job_title}; {{so}})")
+    assert own.text(ROW) == f"{made.text(ROW)} (37 years, nurse; {{so}})"
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({**ROW, "name": "X4711"}, "Column 'name' is not in"),
         ({**ROW, 7: "X4711"}, "Column 7 is not in"),
+        ({"job_title": "nurse"}, r"'age' is missing from .*missing"),
+        ({**ROW, "age": None}, r"'age': a cell is missing"),
         ({**ROW, "job_title": "X4711"}, "'job_title': a cell is none of the decl"),
         ({**ROW, "age": "X4711"}, "'age': a cell is not a number"),
-        ({**ROW, "age": 47.11}, "'age': a cell is no integer"),
         ([("age", 37)], "A row is a mapping .* not list"),
     ],
 )
@@ -86,7 +77,6 @@ SET = JOB.model_copy(update={"name": "set", "max_items": 2})
         ({"label": "wage"}, "'wage' must be one of the columns"),
         ({"label": "age"}, "'age' must be one .*a categorical one"),
         ({"label": "set", "columns": [SET, INCOME]}, "without max_items="),
-        ({"label": None}, "label: "),
         ({"columns": [INCOME]}, "none besides the label 'income'"),
         ({"columns": [AGE, AGE, INCOME]}, "'age' is there twice"),
         ({"columns": [AGE, INCOME, "job"]}, "columns: "),
@@ -98,7 +88,6 @@ SET = JOB.model_copy(update={"name": "set", "max_items": 2})
         ({"extra": 1}, "no field of such a name"),
         ({"template": "{income}"}, "uses names in braces, and only {sentences}, {age}"),
         ({"template": "{sentences"}, "expected '}'"),
-        ({"template": "nothing"}, "uses names in braces"),
     ],
 )
 def test_schemas_that_are_refused(fields: dict[str, Any], reason: str) -> None:
@@ -114,7 +103,6 @@ def test_fingerprints_tell_schemas_apart() -> None:
     others = [
         schema(JOB, AGE, INCOME),
         schema(AGE, INCOME),
-        schema(AGE.model_copy(update={"upper": 91}), JOB, INCOME),
         schema(AGE.model_copy(update={"bins": (30, 41)}), JOB, INCOME),
         schema(template="{sentences} "),
     ]
@@ -123,26 +111,6 @@ def test_fingerprints_tell_schemas_apart() -> None:
 
 
 # --- files ----------------------------------------------------------------------------
-
-TEXT = st.text("aB\xc4{}-", min_size=1, max_size=8)
-
-
-@given(
-    st.lists(TEXT, min_size=2, max_size=5, unique=True),
-    st.floats(-1e9, 1e9),
-    st.floats(0.001, 1e9),
-    st.none() | TEXT,
-)
-def test_a_file_gives_the_schema_again(
-    values: list[str], lower: float, span: float, unit: str | None
-) -> None:
-    number: dict[str, Any] = {"lower": lower, "upper": lower + span, "missing": lower}
-    columns = [
-        CategoricalColumn(name="y", values=values, other=values[0]),
-        NumericColumn(name="x", unit=unit, bins=3, **number),
-    ]
-    made = TableSchema(label="y", columns=columns, template="ü {x}")
-    assert TableSchema(**json.loads(json.dumps(made.describe()))) == made
 
 
 def test_schemas_are_kept_in_files_that_people_read(tmp_path: Path) -> None:

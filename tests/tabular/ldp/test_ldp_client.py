@@ -49,12 +49,12 @@ def test_terms_are_public_and_json() -> None:
 
 def test_nobodys_report_is_uniform_in_every_column() -> None:
     client = LDPClient(SCHEMA, epsilon=8)
-    cells = [tuple(client.null_report().values()) for _ in range(9000)]
+    cells = [tuple(client.null_report().values()) for _ in range(3600)]
     counts = Counter(cells)
     assert len(counts) == 18
     assert chisquare(list(counts.values())).pvalue > 1e-6
     # A report of somebody is not.
-    told = Counter(tuple(client.report(ROW).values()) for _ in range(2000))
+    told = Counter(tuple(client.report(ROW).values()) for _ in range(1000))
     assert chisquare([told[cell] for cell in counts]).pvalue < 1e-6
 
 
@@ -64,8 +64,6 @@ def test_nobodys_report_is_uniform_in_every_column() -> None:
         ({"job": "nurse", "income": "low"}, "'age'"),
         ({**ROW, "town": CANARY}, "'town'"),
         ({**ROW, "job": CANARY}, "job"),
-        ({**ROW, "job": None}, "job"),
-        ({**ROW, "age": CANARY}, "age"),
         ({**ROW, "age": float("nan")}, "age"),
         ([CANARY], "mapping"),
     ],
@@ -99,10 +97,7 @@ WIDE = [CategoricalColumn(name=f"c{i}", values=list(range(1500))) for i in range
 @pytest.mark.parametrize(
     ("terms", "problem"),
     [
-        ({"epsilon": 0}, "epsilon"),
         ({"epsilon": 1e-12}, "'job'"),
-        ({"split": {"job": 1.0, "age": 2.0}}, "'income'"),
-        ({"split": {"job": 1.0, "age": 1.0, "income": 2.0}}, "sum to epsilon"),
         ({"schema": {"age": int}}, "TableSchema"),
         (
             {"schema": TableSchema(label="income", columns=[*SCHEMA.columns, PLAIN])},

@@ -40,7 +40,7 @@ def test_the_record_of_reports_says_that_clients_randomized() -> None:
     assert "800" not in repr(table)
 
 
-@pytest.mark.parametrize("most", [3, 7, 999_999])
+@pytest.mark.parametrize("most", [3, 999_999])
 def test_who_reports_often_pays_as_often_and_the_claim_is_rounded_up(most: int) -> None:
     record = reported(reports_per_unit=most, epsilon=0.1).examples(2).record
     assert record["events"][0]["count"] == most
@@ -65,12 +65,9 @@ def test_costs_that_no_record_can_hold_are_refused_before_reports_are_read(
 BAD_REPORTS = [
     ({"job": "nurse", "age": "below 25"}, "'income'"),
     ({**REPORTS[0], "job": CANARY}, "'job'"),
-    ({**REPORTS[0], "age": 30}, "'age'"),
     ({**REPORTS[0], "age": [CANARY]}, "'age'"),
-    ({**REPORTS[0], "income": None}, "'income'"),
     ({**REPORTS[0], CANARY: "x"}, "columns"),
     ([CANARY], "mapping"),
-    (None, "mapping"),
 ]
 
 
@@ -92,8 +89,6 @@ def test_a_malformed_report_is_refused_by_column(report: Any, problem: str) -> N
             "'split'",
         ),
         ({"terms": {**CLIENT.terms, "schema": "0"}}, "'schema'"),
-        ({"terms": {**CLIENT.terms, "epsilons": {"job": 6.0}}}, "'epsilons'"),
-        ({"terms": {**CLIENT.terms, "epsilons": dict.fromkeys(SIZES, 1)}}, "epsilons"),
         (
             {"terms": {**CLIENT.terms, "epsilons": dict.fromkeys(SIZES, HUGE)}},
             "epsilons",
@@ -121,7 +116,7 @@ def test_terms_survive_json_and_tell_of_seeds() -> None:
 # -- forecasts -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 2.0, 9.0])
+@pytest.mark.parametrize("epsilon", [0.1, 9.0])
 def test_a_forecast_is_what_equally_likely_rows_would_give(epsilon: float) -> None:
     found = table_of([], epsilon=epsilon).forecast(500)
     assert found.keys() == SIZES.keys()

@@ -17,18 +17,9 @@ from support.text_parts import (
     text_rows,
 )
 
-from langchain_dpicl import (
-    DPChain,
-    PrivacyBudgetHandler,
-    RetrievedGroups,
-    VoteOutputParser,
-)
 from langchain_dpicl.errors import (
-    BudgetExhaustedError,
     InvalidParameterError,
 )
-from langchain_dpicl.ledger import CorpusTerms, Ledger
-from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import (
     GDPTable,
 )
@@ -125,28 +116,3 @@ def test_a_schema_without_unknown_refuses_the_rows_before_the_charge() -> None:
     with pytest.raises(InvalidParameterError, match=r"pass rows\.schema"):
         GDPTable(rows, complaints_schema(), budget=budget).release()
     assert budget.spent().queries == 0
-
-
-def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None:
-    ledger, documents = Ledger(":memory:"), complaints(40)
-    cap = CorpusTerms("complaints", "who", epsilon=8, delta=2e-6)
-
-    def opened(name: str, epsilon: float) -> PrivacyBudgetHandler:
-        terms: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-6, "queries": 1}
-        return PrivacyBudgetHandler(ledger=ledger, account=name, corpus=cap, **terms)
-
-    questions, facts = opened("questions", 5), opened("facts", 3)
-    groups = RetrievedGroups.from_documents(
-        documents, HashingEmbeddings(), unit_key="who", n_groups=20
-    )
-    parser = VoteOutputParser(labels=("late train", "ticket price"))
-    chain = DPChain(groups=groups, model=OfflineChatModel(), parser=parser)
-    chain.invoke("What is it about?", {"callbacks": [questions]})
-    rows = text_rows(documents)
-    table = GDPTable(rows, rows.schema, measure=["topic"], budget=facts).release()
-    assert (questions.spent().queries, facts.spent().queries) == (1, 1)
-    assert table.record()["unit_key"] == "who"
-    assert table.record()["unit"].startswith("all records with the same 'who'")
-    assert table.documents(people="people").verify(ledger) == ("wording",)
-    with pytest.raises(BudgetExhaustedError, match="has a cap of epsilon 8"):
-        opened("more", 1)

@@ -135,11 +135,6 @@ def test_readings_of_another_schema_prompt_or_model_are_refused(
     text_rows(complaints(3), file=path).read()
     with pytest.raises(InvalidParameterError, match="no readings of this schema"):
         text_rows(complaints(3), **{"file": path, **terms})
-
-
-def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "private.jsonl"
-    text_rows(complaints(3), file=path).read()
     path.chmod(0o640)
     with pytest.raises(InvalidParameterError, match="chmod 600"):
         text_rows(complaints(3), file=path)

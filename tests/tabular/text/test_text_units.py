@@ -22,9 +22,6 @@ def reply(prompt: str) -> str:
     return choose(prompt)
 
 
-# People of whom each might move others, somewhere among the ids of the others.
-
-
 def test_records_are_ordered_by_what_they_say_of_themselves() -> None:
     records = [complaint(n) for n in (10, 9, 11)]
     for record in records:

@@ -89,8 +89,6 @@ CHANGES: list[Callable[[Any], Any]] = [
     lambda x: x.extend(x),
     lambda x: x.insert(0, x[0]),
     lambda x: x.pop(),
-    lambda x: x.clear(),
-    lambda x: x.sort(),
     lambda x: x.__setitem__(0, x[1]),
     lambda x: x.__delitem__(0),
     lambda x: x.__iadd__(x),
