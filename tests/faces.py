@@ -340,24 +340,17 @@ def planned(epsilon: float = 4.0, **terms: Any) -> PrivacyBudgetHandler:
 
 
 def table_of(kind: str, rows: Any, schema: Any, **terms: Any) -> Any:
-    """Return a "GDPTable" or "LDPTable"; with a `seed`, a released one.
-
-    `epsilon` is that of the account, where no `budget` is given.
-    """
+    """Return a "GDPTable" or "LDPTable" at an `epsilon`; with a `seed`, released."""
     seed, epsilon = terms.pop("seed", None), terms.pop("epsilon", 4)
     terms["budget"] = terms.get("budget") or planned(epsilon)
     more = {"participation": "public"} if kind == "LDPTable" else {}
     table = getattr(tabular, kind)(rows, schema, **{**more, **terms})
-    if seed is not None:
-        with random.use(seeded(seed)):
-            table.release()
-    return table
+    return table if seed is None else random.use(seeded(seed))(table.release)()
 
 
 def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:
     """Return a table of parts that workers count each by itself."""
-    key = secrets.token_bytes(32)
-    tallies = [tabular.tally(part, schema, key, **terms) for part in parts]
+    tallies = [tabular.tally(part, schema, b"k" * 32, **terms) for part in parts]
     return tabular.GDPTable.from_tallies(tallies, schema, budget=planned(1e5))
 
 
