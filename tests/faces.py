@@ -11,7 +11,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta, timezone
 from itertools import compress
 from types import SimpleNamespace
 from typing import Any
@@ -231,8 +230,7 @@ def read(account: Any, *units: str) -> Any:
     ledger, name = account.ledger, account.account
     book, stored = ledger.state(name), charges(ledger, name)
     draws = {c.charge: c.values[0] for c in stored if c.values}
-    balances = ledger.unit_balances(name) if units else ()
-    tags = {balance.tag: balance.spent.loss for balance in balances}
+    tags = {b.tag: b.spent.loss for b in (ledger.unit_balances(name) if units else ())}
     paid = {unit: tags.get(tag_of(book, unit), 0) for unit in units}
     found = {"spent": (*book.spent,), "most": (*book.account.limit,), "paid": paid}
     events = {c.charge: c.events for c in stored}
@@ -256,8 +254,7 @@ def renew(account: Any) -> str:
 
 def at(moment: Any) -> Any:
     """Set the ledger's clock inside a `with` block."""
-    start = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    time = (moment - start) // timedelta(microseconds=1)
+    time = round(moment.timestamp() * 1e6)
     return mock.patch.object(book, "database_time", return_value=time)
 
 
