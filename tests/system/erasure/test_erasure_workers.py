@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration_tests.ledger.workers import run
+from integration_tests.ledger.workers import CONTEXT, run
 from support.erasure_workers import (
     DOCUMENTS,
     ENDED,
@@ -28,6 +28,11 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.saved import read_revision
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.operate import ErasureCertificate, erase
+
+# The server that forks the workers loads once what each of them would have to.
+CONTEXT.set_forkserver_preload(
+    ["psycopg", "integration_tests.ledger.warm", "support.erasure_workers"]
+)
 
 SECONDS = 240
 """When a worker is held to be stuck: far beyond what the slowest machine needs."""
