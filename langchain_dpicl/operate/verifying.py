@@ -114,7 +114,7 @@ def verify(answer: Record, ledger: str | Ledger) -> Verdict:
         ... )
         >>> with budget.buy(VoteOutputParser(labels=["a", "b"]).charge()) as paid:
         ...     drawn = paid.once(lambda: "a")
-        >>> names = ["unit", "unit_key", "relation", "neighbors", "random"]
+        >>> names = ["unit", "unit_key", "relation", "neighbors"]
         >>> record = release_record(
         ...     kind="answer",
         ...     status="released",
