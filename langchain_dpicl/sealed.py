@@ -296,11 +296,11 @@ class SealedModel:
     ) -> list[Slot]:
         """Ask the model once per prompt; return one slot for each, in their order.
 
-        `done` is told how many more calls have ended. A prompt whose call raises, or
-        answers with no text, yields an abstaining slot; the other slots are never
-        affected. There is no time limit here: groups share a server, a connection or a
-        lock, so one slow group would push others past any limit measured by the clock,
-        and one unit would change many slots.
+        `done` gets 1 when a call has ended. A prompt whose call raises, or answers with
+        no text, yields an abstaining slot; the other slots are never affected. There is
+        no time limit here: groups share a server, a connection or a lock, so one slow
+        group would push others past any limit measured by the clock, and one unit would
+        change many slots.
         """
 
         def call(prompt: PromptValue) -> Slot:
@@ -328,7 +328,7 @@ class SealedModel:
         """Ask how likely public options are after each prompt of each group.
 
         One prompt a call. One whose call raises has None in its place; all others are
-        asked all the same. `done` is told how many more groups have been asked.
+        asked all the same. `done` gets 1 when a group has been asked.
         """
 
         def call(row: Sequence[PromptValue]) -> list[Figures | None]:

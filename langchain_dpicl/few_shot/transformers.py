@@ -240,7 +240,14 @@ def _end_tokens(model: Any, tokenizer: Any, width: int) -> frozenset[int]:
 
 
 def _public_name(model: Any) -> str:
-    """Return what a model is called, without the folders that it was loaded from."""
+    """Return what a model is called, without the folders that it was loaded from.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(name_or_path="/home/me/gpt2", model_type="gpt2")
+        >>> _public_name(SimpleNamespace(config=config))
+        'gpt2'
+    """
     given = str(getattr(model.config, "name_or_path", "") or "")
     if given and (Path(given).is_absolute() or Path(given).exists()):
         given = Path(given).name

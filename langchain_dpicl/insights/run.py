@@ -243,10 +243,11 @@ def forecast(  # noqa: PLR0913 - the public terms, one by one
     price_in: float = 0.0,
     price_out: float = 0.0,
 ) -> Forecast:
-    """Return what `insights` of these terms will tell, and cost; charge nothing.
+    """Return what `insights` of these terms will show, and cost; charge nothing.
 
-    Its own terms are `tokens_per_person`, a public guess of the tokens of a person's
-    conversations, and the prices of a million tokens sent and that come back.
+    The terms are those of `insights`, and three for the cost: `tokens_per_person`, a
+    public guess of the tokens of a person's conversations, and the prices of a million
+    tokens that are sent (`price_in`) and that come back (`price_out`).
 
     Example:
         >>> forecast(["refunds", "fees"], epsilon=3, delta=1e-6).least

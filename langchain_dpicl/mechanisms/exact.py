@@ -144,7 +144,12 @@ class RoundedGaussian:
         return special.ndtr((0.5 - t) / self.scale)
 
     def upper_quantile(self, probability: float) -> int:
-        """Return a t with P(K > t) <= probability, surely; near the least."""
+        """Return a t with P(K > t) <= probability, surely; near the least.
+
+        Example:
+            >>> DiscreteLaplace(Fraction(4)).upper_quantile(1e-6)
+            52
+        """
         start = -NormalDist().inv_cdf(probability) * self.scale
         t = math.floor(start * (1 - _SLACK) - 0.5) - 1
         while self.reaches(t + 1) > probability * (1 - _SLACK):
@@ -157,6 +162,10 @@ def count_grid(sigma: float) -> tuple[int, RoundedGaussian]:
 
     A count c becomes w c, and the noise has at least 512 steps. w is a power of two, so
     w sigma is exact, and public: it depends on sigma alone.
+
+    Example:
+        >>> count_grid(2.0)
+        (256, RoundedGaussian(scale=512.0))
     """
     weight = 1 << max(0, math.ceil(math.log2(_FINEST / sigma)))
     return weight, RoundedGaussian(weight * sigma)
@@ -240,7 +249,12 @@ class DiscreteLaplace:
         return math.exp(-t / self.scale) / (1.0 + math.exp(-1 / self.scale))
 
     def upper_quantile(self, probability: float) -> int:
-        """Return a t with P(K > t) <= probability, surely; near the least."""
+        """Return a t with P(K > t) <= probability, surely; near the least.
+
+        Example:
+            >>> DiscreteLaplace(Fraction(4)).upper_quantile(1e-6)
+            52
+        """
         even = probability * (1.0 + math.exp(-1 / self.scale))
         t = math.floor(-math.log(even) * self.scale * (1 - _SLACK)) - 2
         while self.reaches(t + 1) > probability * (1 - _SLACK):

@@ -199,7 +199,9 @@ def test_one_person_more_is_one_prompt_more_of_one_text(
         assert 0.5 < max(moved) <= 1
 
 
-def test_whoever_fails_abstains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_whose_call_fails_abstains_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def failing(prompt: Any, found: Any) -> Any:
         return np.full(3, math.nan) if "pc7." in prompt.text else found
 

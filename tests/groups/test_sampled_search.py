@@ -286,7 +286,7 @@ def test_two_draws_on_one_sample_are_no_two_sampled_releases() -> None:
 
 
 def test_a_sampled_search_finds_what_a_search_of_the_sample_would() -> None:
-    # Ties are broken by content: equal texts, whoever is in the sample.
+    # Ties are broken by content: equal texts, in any sample.
     corpus = [note(f"u{i}", "cough" if i % 3 else f"cough {i}") for i in range(90)]
     terms: dict[str, Any] = {"n_groups": 2, "docs_per_group": 4}
     for seed in range(20):

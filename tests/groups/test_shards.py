@@ -1,4 +1,4 @@
-"""A slot is its own shard's best records, by exact scores, whoever else is there."""
+"""A slot is its own shard's best records, by exact scores, with any other people."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_a_file_comes_back_and_an_edited_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "edited.json").write_text(edited)
     with pytest.raises(InvalidParameterError, match="sha256"):
         Insights.load(tmp_path / "edited.json")
-    # Attributes are told apart though a file has lost their order.
+    # Attributes keep their names, though a file has lost their order.
     for each in (found, Insights.load(tmp_path / "found.json")):
         assert each.by["plan"]["plus"].people.count == pytest.approx(100, abs=9)
         assert each.by["plan"]["other"].topics[0].name == "refunds"

@@ -185,7 +185,7 @@ def test_every_process_says_and_embeds_the_same(
         "print(OfflineChatModel().invoke('Labels: a, b\\n\\nText: c\\nLabel:').text)\n"
         f"print(HashingEmbeddings(8).embed_query({TEXTS[0]!r}))"
     )
-    # This process has another seed, unless it is told to have this one.
+    # Hashes of strings have another seed here, unless this one was set.
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONHASHSEED": "4711", "PYTHONPATH": ":".join(sys.path)},

@@ -221,7 +221,7 @@ def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: Ledger) -> Non
 def test_a_ledger_confirms_no_answer_without_a_charge(
     ledger: Ledger, record: dict[str, Any]
 ) -> None:
-    # Whoever takes the charge out of a record gets one like this.
+    # A record whose charge was taken out looks like this.
     free = {**record, "status": "public", "events": [], "charge": None}
     for one in (free, {**free, "account": None}, {**free, "status": "fallback"}):
         found = verify(one, ledger)

@@ -128,7 +128,7 @@ def test_a_file_system_without_links_will_do(
     assert ReleasedExamples.load(path) == released()
 
 
-def test_whoever_takes_the_name_meanwhile_keeps_it(
+def test_a_file_that_takes_the_name_meanwhile_is_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link

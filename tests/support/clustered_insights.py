@@ -41,7 +41,7 @@ _SENTENCE = re.compile(r"[^.?!\n]+[.?!]?")
 
 
 class Obeying(BaseChatModel):
-    """Follows every instruction in a prompt, whoever wrote it; else it does its work.
+    """Follows every instruction in a prompt, of any author; else it does its work.
 
     It is the worst case of a model that can be talked into something. `memory` is what
     it remembers of other prompts, which no model of `insights` may.

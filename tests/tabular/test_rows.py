@@ -73,7 +73,7 @@ def test_every_source_gives_the_same_cells(
     path = tmp_path / "people.csv"
     path.write_text(text)
     odd = int(text is ODD)
-    # "007" and "7" are two people, whoever else is there.
+    # "007" and "7" are two people, with any others beside them.
     assert counts(SOURCES[name](path)) == {
         "clerk": 1,
         "0123": 1,

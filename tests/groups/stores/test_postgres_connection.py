@@ -148,7 +148,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(
     assert ids(groups.draw(ASKED)) == before
 
 
-def test_whoever_may_only_read(server: VectorServer, name: str) -> None:
+def test_a_role_that_may_only_read(server: VectorServer, name: str) -> None:
     """One role draws, and can't erase."""
     server.run("CREATE ROLE reader")
     server.run(f"GRANT USAGE ON SCHEMA {server.schema} TO reader")

@@ -1,7 +1,7 @@
 """A corpus of a few people with its accounts, driven through the library's own code.
 
-Who is eligible, who is charged, who is left out and what the slots then hold is all
-decided by the real `RetrievedGroups`, `PrivacyBudgetHandler` and `Ledger`. Only the
+The real `RetrievedGroups`, `PrivacyBudgetHandler` and `Ledger` decide who is eligible,
+who is charged, who is left out, and what the slots then hold. Only the
 last step is replaced: where the library would add noise to the slots' answers, a
 `World` hands out the exact distribution of what would be released.
 

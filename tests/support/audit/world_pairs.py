@@ -191,7 +191,7 @@ class _Search:
 def _outcomes(moments: Moments, query: Step, rule: str) -> list[Pair]:
     one, other = (moment.answer for moment in moments)
     if isinstance(one, str) or isinstance(other, str):
-        # An error is seen by whoever asks.
+        # The asker sees an error.
         return [(1.0, 1.0)] if one == other else [(1.0, 0.0), (0.0, 1.0)]
     assert isinstance(query, Query)
     p, q, d = one.yes(rule), other.yes(rule), query.delta0

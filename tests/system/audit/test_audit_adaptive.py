@@ -1,9 +1,9 @@
 """Two worlds, adaptive queries: the best of all strategies learns no more than claimed.
 
-*Proven here, by enumeration.* For every corpus and x below: whoever chooses each next
+*Proven here, by enumeration.* For every corpus and x below, let an asker choose each
 query (question, threshold, noise, and how groups answer) as any function of all that
-was released before, up to the depth given, reaches a hockey-stick divergence between
-the two worlds' transcripts of at most delta at the claimed epsilon, in both directions.
+was released before, up to the depth given. The hockey-stick divergence between the two
+worlds' transcripts is at most delta at the claimed epsilon, in both directions.
 The releases are finite and their probabilities exact: the noisy winner of two labels
 (Gaussian), the exponential mechanism on two labels, and one flipped bit, which is the
 sharpest pure mechanism there is. A strategy that asks on until units drop out is among

@@ -1,8 +1,8 @@
 """What was released is used freely, and never becomes something else.
 
 Examples and documents keep the record of their release. They can't be changed, a file
-that was edited is refused, and so is one that claims less than its events cost, whoever
-made its digest. The ledger that was charged says whether a file is of that charge.
+that was edited is refused, and so is one that claims less than its events cost, with
+any digest. The ledger that was charged says whether a file is of that charge.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def test_a_record_that_claims_less_than_its_events_cost_is_refused(
         record["events"][0]["count"] = 2
     else:
         record["events"][0]["noise_multiplier"] *= share
-    # Whoever makes the object anew makes its digest, too: the claim itself is checked.
+    # An object that is made anew has a digest that fits: the claim itself is checked.
     for make in (
         lambda: ReleasedExamples([dict(one) for one in examples], record),
         lambda: ReleasedCorpus([Document("About 3 people.")], record),

@@ -1,4 +1,4 @@
-"""Whoever might look at a question, all attached at once.
+"""All that might look at a question, attached at once.
 
 Some exclude each other: with a tracer in its config, LangChain makes none from the
 environment, and a model has one cache. So there are two crowds, `environment` and

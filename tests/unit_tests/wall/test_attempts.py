@@ -290,7 +290,7 @@ async def test_no_number_tells_of_one_slot(model: Any, kind: str) -> None:
 
 
 @pytest.mark.promise("numbers-tell-nothing")
-def test_there_are_as_many_calls_whoever_is_there() -> None:
+def test_the_number_of_calls_does_not_depend_on_who_is_there() -> None:
     """Also where a group is left with nobody."""
     counts = set()
     for person in range(14):
