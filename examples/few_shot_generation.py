@@ -39,6 +39,12 @@ PROBLEMS = {
 }
 ITEMS = "kettle", "lamp", "fan", "radio", "heater"
 NAMES = "Ada", "Bruno", "Carmen", "Dario", "Edith", "Farid", "Greta", "Hugo"
+WORDS = " ".join(
+    said.format(item=item, n=9)
+    for texts in PROBLEMS.values()
+    for said in texts
+    for item in ITEMS
+).split()
 INSTRUCTION = "Given a subject, write a customer's message on that subject."
 
 
@@ -61,7 +67,7 @@ def main() -> None:
         epsilon=4, delta=1e-5, queries=1, ledger=":memory:", account="tickets"
     )
     generator = DPFewShotGenerator(
-        OfflineNextToken(" ".join(sum(PROBLEMS.values(), [*ITEMS])).split()),
+        OfflineNextToken(WORDS),
         INSTRUCTION,
         dict.fromkeys(labels, 1000),  # public guesses of their sizes
         max_tokens=12,

@@ -22,6 +22,7 @@ from typing_extensions import override
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.prompting import LONGEST
 from langchain_dpicl.public import FrozenModel
 
 __all__ = ["GUIDANCE", "create_dp_tool"]
@@ -248,10 +249,12 @@ def _schema(name: str, chain: DPChain) -> type[BaseModel]:
 
 
 def _text(description: str) -> Any:
-    return Annotated[str, Field(description=description), AfterValidator(_not_blank)]
+    return Annotated[str, Field(description=description), AfterValidator(_usable)]
 
 
-def _not_blank(value: str) -> str:
+def _usable(value: str) -> str:
     if not value.strip():
         raise ValueError("must not be empty")
+    if len(value) > LONGEST:
+        raise ValueError(f"must have at most {LONGEST} characters")
     return value

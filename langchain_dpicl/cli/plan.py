@@ -76,10 +76,10 @@ z: noise multiplier. epsilon: of one query's exponential mechanism. noise: stand
 deviation on a count of groups. lead: by how many groups the answer must be ahead of the
 next one to come out in 95 % of cases; for KSA-threshold how many groups must use a
 word, whatever else they say. With less, KSA-joint and voting over labels that you give
-may choose another one; the others give the public answer. KSA-threshold counts only an
-answer's first words. calls: model calls of a query that is released; ESA asks for its
-candidates besides, and a chain's first question, or a vote without an answer, is asked
-alone. Voting by likelihood asks each group once more for each text of calibrate=."""
+may choose another one; the others give no answer. KSA-threshold counts only an answer's
+first words. calls: model calls of a query that is released; ESA asks for its candidates
+besides, and a chain that asks nothing else publicly tries its model once. Voting by
+likelihood asks each group once more for each text of calibrate=."""
 
 
 def plan(*, as_json: bool, **given: Any) -> int:

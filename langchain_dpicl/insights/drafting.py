@@ -126,7 +126,7 @@ def draft_topics(
     if len(drafted) < 2:  # noqa: PLR2004 - a choice is among two at least
         raise PublicCallError(
             "The model drafted no topics. Take a larger one, or list them yourself: "
-            "Topics.of."
+            "Topics.of(...), saved as a file for --topics of the command."
         )
     reply = _asked(model, _SAME, tree="\n".join(drafted))
     doubles = _repeated(reply, drafted, given)

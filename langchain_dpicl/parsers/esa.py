@@ -23,7 +23,7 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, named
 from langchain_dpicl.parsers.reading import NoChoice, read_choice
-from langchain_dpicl.parsers.vote import voted
+from langchain_dpicl.parsers.vote import ONE_OPTION, voted
 from langchain_dpicl.release.record import Outcome, Status
 from langchain_dpicl.sealed import attempt
 
@@ -173,7 +173,7 @@ class ESAOutputParser(DPOutputParser):
         """A single candidate is the answer, whatever the groups would say."""
         if len(prepared.texts) > 1:
             return None
-        details = {"reason": "there is only one candidate to choose from"}
+        details = {"reason": ONE_OPTION}
         return Outcome(Status.FALLBACK, prepared.texts[0], details=details)
 
     @override

@@ -56,7 +56,7 @@ NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
 
 ONE_OPTION = "there is only one option to choose from"
-"""The reason where the model drafted a single label for a choice by likelihood."""
+"""The reason where the model drafted a single label, or candidate."""
 
 BINS = ("noisy_none", "noisy_unreadable", "noisy_failed")
 """The bins that are no labels, as a record names them."""

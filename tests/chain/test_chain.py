@@ -185,7 +185,7 @@ def test_candidates_that_are_all_the_same_cost_nothing(
     model = ScriptedModel(reply=lambda _text: "I don't know.")
     chain = made(groups, model=model, parser=ESAOutputParser(embedding=EMBEDDING))
     answer = chain.invoke(QUESTION)
-    assert answer.content == "No answer: there is only one candidate to choose from."
+    assert answer.content == "No answer: there is only one option to choose from."
     assert record(answer)["status"] == "abstained"
     assert (record(answer)["events"], record(answer)["charge"]) == ([], None)
     assert chain.budget is not None

@@ -15,6 +15,9 @@ from support.check_types import OURS, PAGES, ROOT, check
 import langchain_dpicl
 from langchain_dpicl import errors
 from langchain_dpicl.check import WAYS_OUT
+from langchain_dpicl.parsers.prose import NOT_TOLD
+from langchain_dpicl.parsers.vote import NONE, ONE_OPTION
+from langchain_dpicl.release import record
 
 BLOB = "https://github.com/langchain-dpicl/langchain-dpicl/blob/main/"
 
@@ -107,8 +110,11 @@ def test_troubleshooting_names_every_error_finding_and_reason() -> None:
     files = [package / "release" / "record.py", *(package / "parsers").glob("*.py")]
     source = "".join(path.read_text() for path in files)
     reasons = re.split(r"\| reason \| cause.*\n.*\n", page)[1].split("\n\n")[0]
-    for reason in re.findall(r"^\| ([^|]+) \|", reasons, re.MULTILINE):
+    named = set(re.findall(r"^\| ([^|]+) \|", reasons, re.MULTILINE))
+    for reason in named:
         assert f'"{reason}"' in source or f"'{reason}'" in source
+    general = {record.NO_LEAD, record.NO_OPTION, record.CALLS_FAILED, record.UNREADABLE}
+    assert general | {NONE, ONE_OPTION, NOT_TOLD} < named
 
 
 def test_every_file_that_a_reviewer_is_sent_to_is_there() -> None:
