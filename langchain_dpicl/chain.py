@@ -406,7 +406,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             asked = replace(asked, calls=asked.calls + 1)
             # What was paid for is answered, whatever the model does now.
             with suppress(PublicCallError, UnsealableModelError):
-                (reply,) = answers(self.model, wording.prompt, config)
+                (reply,) = answers(self.model, wording.prompt, config, self._sealed)
                 asked, said = asked.read(reply), wording.led(answer_of(reply))
         text, status = wording.settled(said)
         self._keep(asked, wording, said)
@@ -435,7 +435,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         if wording.prompt is not None:
             asked = replace(asked, calls=asked.calls + 1)
             try:
-                for text, piece in streamed(self.model, wording.prompt, config):
+                stream = streamed(self.model, wording.prompt, config, self._sealed)
+                for text, piece in stream:
                     asked = asked.read(piece)
                     if text:
                         led = text if said.strip() else wording.led(text)
@@ -488,10 +489,10 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             if count > 1:  # They must differ from each other.
                 model = changed(model, cache=False, temperature=1.0)
             prompt = self._prompting.public(question)
-            zero_shot = answers(model, prompt, config, count)
+            zero_shot = answers(model, prompt, config, self._sealed, count)
         if parser.draft_prompt is not None:
             prompt = filled(parser.draft_prompt, question)
-            draft = answers(model, prompt, config)
+            draft = answers(model, prompt, config, self._sealed)
         return zero_shot, draft
 
     def _wording(self, asked: Asked) -> Wording:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -65,10 +66,13 @@ def read_question(value: Any) -> Question:
                 "The input has no 'question'. Pass a string, or a mapping with the "
                 "question under 'question' or 'input'."
             )
-    if (length := _length(given)) > LONGEST:
+    length = LONGEST + 1
+    with suppress(ValueError, RecursionError):  # Endless numbers, and lists in lists.
+        length = _length(given)
+    if length > LONGEST:
         raise InvalidParameterError(
-            f"The question, with its filter and variables, has {length} characters and "
-            f"may have {LONGEST}: a model that can't read it would fail in every "
+            f"The question, with its filter and variables, may have {LONGEST} "
+            "characters and has more: a model that can't read it would fail in every "
             "group, and the budget be spent."
         )
     text, only = given.pop("question"), given.pop("filter", None)

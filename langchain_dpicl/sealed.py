@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
 from langchain_core.outputs import Generation
@@ -43,6 +44,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableBinding
 from langsmith.run_helpers import tracing_context
 
+from langchain_dpicl.common.parameters import count
 from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.prompts import plain_text
 from langchain_dpicl.common.replies import (
@@ -56,7 +58,6 @@ from langchain_dpicl.common.replies import (
 from langchain_dpicl.errors import (
     DPError,
     GroupCallError,
-    InvalidParameterError,
     PublicCallError,
     UnsealableModelError,
 )
@@ -226,9 +227,10 @@ class SealedModel:
 
     Args:
         model: A chat model, a completion model, or either with bound arguments.
-        max_concurrency: Most calls in flight at once, over all questions of a process;
-            None means 32, or one where the model seems to compute in this process. A
-            question that is asked within a call is part of that call.
+        max_concurrency: Most group calls in flight at once, over all questions of a
+            process, whatever is bound to the model; None means 32, or one where the
+            model seems to compute in this process. A question that is asked within a
+            call is part of that call.
 
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
@@ -241,16 +243,14 @@ class SealedModel:
     """
 
     def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
-        if max_concurrency is not None and max_concurrency < 1:
-            raise InvalidParameterError(
-                f"max_concurrency must be at least 1, not {max_concurrency}."
-            )
+        if max_concurrency is not None:
+            count(max_concurrency, "max_concurrency")
         base, bound = unwrap(model)
         self._stop: list[str] | None = bound.pop("stop", None)
         self._bound = bound
         self._whole, self._model = model, _without_observers(base)
         limit = max_concurrency or (1 if _computes_here(base) else MOST_CALLS)
-        self.pool = Pool("dpicl-call", limit)
+        self.pool = _pool_of(base, limit)
         """The threads of its calls. What runs on one of them asks in place."""
         self._probed_in = 0
 
@@ -266,6 +266,18 @@ class SealedModel:
     def is_probed(self) -> bool:
         """Whether a public call was made in this process, and nothing doubts it."""
         return self._probed_in == os.getpid()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the model takes one call at a time."""
+        return self.pool.limit == 1
+
+    def in_turn(self, call: Callable[[], T]) -> T:
+        """Make a public call, which must make no group call of another question fail.
+
+        A model that takes one call at a time makes it when the ones before have ended.
+        """
+        return self.pool.map([call])[0] if self.is_alone else call()
 
     def doubt(self) -> None:
         """Have the next probe made again: a *released* reason says that calls failed.
@@ -283,7 +295,7 @@ class SealedModel:
         if self.is_probed:
             return
         try:
-            self._generate(prompt)
+            self.in_turn(partial(self._generate, prompt))
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error)
         else:
@@ -347,7 +359,7 @@ class SealedModel:
         """
         failure = "what came back is no row of log-probabilities"
         try:
-            if figures := self._score(prompt, options):
+            if figures := self.in_turn(partial(self._score, prompt, options)):
                 return figures
         except DPError:
             raise
@@ -393,6 +405,15 @@ class SealedModel:
         takes_one = "run_manager" in inspect.signature(method).parameters
         manager = {"run_manager": None} if takes_one else {}
         return {"stop": self._stop, **manager, **self._bound}
+
+
+_call_pools: WeakValueDictionary[tuple[int, int], Pool] = WeakValueDictionary()
+
+
+def _pool_of(model: object, limit: int) -> Pool:
+    """Return the threads of a model's calls, whatever is bound to it."""
+    pool = Pool("dpicl-call", limit, owner=model)  # No other model has its id.
+    return _call_pools.setdefault((id(model), limit), pool)
 
 
 def public_call_error(failure: type[Exception], model: Any) -> DPError:

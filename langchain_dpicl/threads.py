@@ -46,15 +46,17 @@ class Pool:
     Args:
         name: Name of the threads.
         limit: Most threads; None is as many as there is work.
+        owner: What it works for, kept as long as the pool.
 
     Example:
         >>> Pool("squares", 2).map([lambda n=n: n * n for n in range(4)])
         [0, 1, 4, 9]
     """
 
-    def __init__(self, name: str, limit: int | None = None) -> None:
-        self.name = name
-        self.limit = limit
+    def __init__(
+        self, name: str, limit: int | None = None, owner: object = None
+    ) -> None:
+        self.name, self.limit, self.owner = name, limit, owner
         self.renew()
         _pools.add(self)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -17,7 +18,7 @@ from langchain_core.runnables.config import merge_configs
 from langchain_dpicl.common.replies import AnswerPieces
 from langchain_dpicl.parsers.reading import keeps
 from langchain_dpicl.release.record import Status
-from langchain_dpicl.sealed import public_call_error
+from langchain_dpicl.sealed import SealedModel, public_call_error
 
 TAGS = ["dpicl:public", "nostream", "langsmith:nostream"]
 """Tags of public calls. LangGraph streams no messages of runs with the last two.
@@ -62,24 +63,32 @@ class Wording:
 
 
 def answers(
-    model: Any, prompt: PromptValue, config: RunnableConfig | None, count: int = 1
+    model: Any,
+    prompt: PromptValue,
+    config: RunnableConfig | None,
+    sealed: SealedModel,
+    count: int = 1,
 ) -> list[Any]:
-    """Return the model's replies to a public prompt."""
+    """Return the model's replies to a public prompt; `sealed` makes its group calls."""
+    tagged = merge_configs(config, {"tags": TAGS})
+    if sealed.is_alone:
+        tagged["max_concurrency"] = 1
     try:
-        tagged = merge_configs(config, {"tags": TAGS})
-        return list(model.batch([prompt] * count, tagged))
+        return list(sealed.in_turn(partial(model.batch, [prompt] * count, tagged)))
     except Exception as error:  # noqa: BLE001 - replaced by an error of ours
         failure = type(error)
     raise public_call_error(failure, model)
 
 
 def streamed(
-    model: Any, prompt: PromptValue, config: RunnableConfig
+    model: Any, prompt: PromptValue, config: RunnableConfig, sealed: SealedModel
 ) -> Iterator[tuple[str, Any]]:
     """Yield what each piece of the model's reply adds to its answer, and the piece."""
     try:
         pieces = AnswerPieces()
-        for piece in model.stream(prompt, merge_configs(config, {"tags": TAGS})):
+        stream = model.stream(prompt, merge_configs(config, {"tags": TAGS}))
+        advance = partial(next, stream, None)
+        while (piece := sealed.in_turn(advance)) is not None:
             text = str(piece.text) if isinstance(piece, BaseMessage) else str(piece)
             yield pieces.next(text), piece
         yield pieces.rest(), None

@@ -26,6 +26,7 @@ FAILURE_SHARE = 0.5
 """Part of delta that a plan sets aside for open failures."""
 
 LEAST_SCALE, LARGEST_SCALE = 1e-6, 1e6
+_LEAST_DELTA0 = 1e-290  # Of a release; a share of it is a word's. See `Gate`.
 _EXACT, _NEAR, _EVEN = 1e-10, 2e-4, 2e-5  # Tolerances of the logarithm of a scale.
 
 
@@ -162,7 +163,13 @@ def _open_failure(charge: Charge, uses: int, delta: float) -> float:
         for part in charge.parts
         if isinstance(part, Failure) and is_open(part)
     ]
-    return min(0.5, FAILURE_SHARE * rest / sum(weights)) if weights else 0.0
+    delta0 = min(0.5, FAILURE_SHARE * rest / sum(weights)) if weights else 0.0
+    if weights and delta0 < _LEAST_DELTA0:
+        raise InvalidParameterError(
+            f"Each release would fail with probability {delta0:g}, which is too small "
+            "to draw with. Give a larger delta, or fewer uses."
+        )
+    return delta0
 
 
 def _least_scale(excess: Callable[..., float], charge: Charge) -> float | None:

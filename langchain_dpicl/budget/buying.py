@@ -146,6 +146,8 @@ class Purchase:
         paid: Paid | Stored | None = None
         try:
             paid = self._pay(events, token)
+            if isinstance(paid, Paid):
+                self.budget.knows(self._plan(paid.events))
         finally:
             # Also where an interrupt comes between the charge and its return.
             if not isinstance(paid, Paid) or paid.is_again:
@@ -193,9 +195,7 @@ class Purchase:
             if terms.corpus is not None:
                 corpus = transaction.load("corpus", terms.corpus).corpus
                 corpus.require_unit_key(book.name, self.unit_key)
-            plan = Plan(unit_key=self.unit_key)
-            if terms.filter is None:
-                plan = Plan(charge=self.charge, events=events, unit_key=self.unit_key)
+            plan = self._plan(events)
             fixed = plan.model_dump(mode="json")
             book = transaction.append(book, "plan", fixed, charge=0, step=CHARGED)
         require_planned(terms, plan, self.charge, self.unit_key)
@@ -216,6 +216,12 @@ class Purchase:
         book = transaction.append(book, "charge", charged, cost=cost, **values)
         stored = read_charge(transaction, book, number)
         return Paid(self.ledger, stored, token, by_unit=by_unit)
+
+    def _plan(self, events: tuple[Event, ...]) -> Plan:
+        """Return what the account's first charge fixes."""
+        if self.budget.terms.filter is not None:
+            return Plan(unit_key=self.unit_key)
+        return Plan(charge=self.charge, events=events, unit_key=self.unit_key)
 
     def _require_possible(self) -> None:
         """Refuse what the account can't promise anything for."""
@@ -322,6 +328,7 @@ class Paid:
         self.is_again = not token
         self.collect = self._collect if by_unit and token else None
         self._token, self._process = token, os.getpid()
+        self._told = time.monotonic()
         self._place, self._has_asked, self._has_collected = 0, False, False
         # The last resort, within this process: a ledger can't be written to from here.
         weakref.finalize(self, end_owner, token)
@@ -380,7 +387,7 @@ class Paid:
         if self.is_again or self._place == self.stored.steps:
             return
         self._require_right()
-        self._give_up({"owner": None, "ended": True})
+        self._hand_on({"owner": None, "ended": True})
         end_owner(self._token)
 
     def keep_note(self, value: Any) -> Any:
@@ -389,11 +396,19 @@ class Paid:
             self.note = self._keep_note(json.loads(json.dumps(value)))
         return self.note
 
+    def hold(self) -> None:
+        """Tell other machines now and then, in a long draw, that this owner draws."""
+        now = time.monotonic()
+        if self._has_right and now - self._told > SILENCE / 4:
+            self._told = now
+            with suppress(LedgerError):  # The draw is stored, or refused, in the end.
+                self._hand_on({"owner": owner_name(self._token)})
+
     def leave(self) -> None:
         """Give up what is not drawn yet."""
         if self._has_right:
             with suppress(LedgerError):  # Then silence ends it.
-                self._give_up({"owner": None})
+                self._hand_on({"owner": None})
             end_owner(self._token)
 
     def require_collected(self) -> None:
@@ -426,7 +441,8 @@ class Paid:
         return book, stored
 
     @writes
-    def _give_up(self, transaction: Transaction, body: dict[str, Any]) -> None:
+    def _hand_on(self, transaction: Transaction, body: dict[str, Any]) -> None:
+        """Say who draws what is not drawn: this owner still, or nobody."""
         book, stored = self._held(transaction)
         if not stored.is_complete:
             transaction.append(book, "owner", body, charge=self.charge)

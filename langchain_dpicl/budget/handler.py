@@ -425,6 +425,10 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             self._plan = plan_of(self.ledger, self.account)
         return self._plan
 
+    def knows(self, plan: Plan) -> None:
+        """Keep the plan of a charge: nothing is read after it."""
+        self._plan = self._plan or plan
+
     def _state(self, used: int, cost: Cost) -> BudgetState:
         plan = self._fixed() if used else None
         epsilon = epsilon_spent(self._terms, plan, used, cost)

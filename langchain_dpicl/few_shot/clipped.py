@@ -71,7 +71,9 @@ def texts_of(
         for unit, own in by_unit.items():
             # A place in a list is no id: it changes with the people before it.
             name = own[0].page_content if terms.unit_key is None else unit
-            dealt[shard_number(unit_digest(salt, name), per_label)].append(own[:most])
+            # Whose record comes first in a list may depend on everybody.
+            shown = sorted(own, key=lambda one: unit_digest(salt, one.page_content))
+            dealt[shard_number(unit_digest(salt, name), per_label)].append(shown[:most])
         return dealt
 
     return {label: texts(documents) for label, documents in records.items()}

@@ -313,6 +313,7 @@ class _Generation:
             # The first public questions come before the charge: a model that can't do
             # what is needed costs nothing.
             first = self._ask_public(drafts, probe=True)
+            first.require_room(terms.max_tokens)
         self._require_wanted()
         with purchase.bought() as paid:
             for tokens in paid.resume():

@@ -176,6 +176,24 @@ class PublicStep:
         rows = ask_public(model, public, chosen) if wants or probe else None
         return cls(model, terms, drafts, public, chosen, rows if wants else None)
 
+    def require_room(self, tokens: int) -> None:
+        """Ask what follows a text of so many tokens: the model must take the last one.
+
+        Raises:
+            DPError: If it does not, before anything is charged.
+        """
+        # Of equal prompts one is asked; which tokens stand behind it does not matter.
+        firsts = {
+            prompt.text: each
+            for prompt, each in zip(self.prompts, self.chosen, strict=True)
+        }
+        longest = [
+            TokenPrompt(text, (int(each.tokens[0]),) * (tokens - 1))
+            for text, each in firsts.items()
+        ]
+        chosen = vocabularies(self.model, longest, self.terms.top_k_public)
+        ask_public(self.model, longest, chosen)
+
     def without_records(self) -> list[int]:
         """Return the tokens that the model would choose from the instruction alone."""
         rows = ask_public(self.model, self.prompts, self.chosen)

@@ -62,6 +62,9 @@ _WAYS_OUT = (
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
+SIZES_PUBLIC = "; the number of units under each label is public"
+"""What a record adds where the labels' numbers of units are counted."""
+
 Sizes = Mapping[str, int]
 """Each label's number of units."""
 
@@ -258,7 +261,7 @@ class GenerationTerms(Public):
             unit=unit,
             unit_key=key,
             relation="add_remove" if self.is_clipped else "replace",
-            neighbors=NEIGHBORS,
+            neighbors=f"{NEIGHBORS}{SIZES_PUBLIC * self.counts}",
             model=self.model,
         )
         if is_free:

@@ -149,7 +149,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         ids = json.dumps([self.encode(text) for text in PUBLIC_TEXTS]).encode()
         self._name = f"{llm.model_name}#{hashlib.sha256(ids).hexdigest()[:8]}"
         self._by_id: bool | None = None
-        self._most_told = 0
+        self._told: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self._llm.model_name!r})"
@@ -234,9 +234,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
             raise InvalidParameterError(f"There are {size} tokens, fewer than {k}.")
         self.check()
         sent = [self._ids(prompt) for prompt in prompts]
-        top = self._pool.map([partial(self._top_tokens, ids, k) for ids in sent])
-        self._most_told = k
-        return top
+        return self._pool.map([partial(self._top_tokens, ids, k) for ids in sent])
 
     def log_probabilities(
         self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
@@ -255,6 +253,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 "A server is not asked for its whole vocabulary: give top_k_public=."
             )
         self.check()
+        for number in {len(ids) for ids in asked}:
+            self._learn_most(number)
         sent = [attempt(partial(self._ids, prompt)) for prompt in prompts]
 
         def call(
@@ -264,6 +264,20 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
         return self._pool.map([call(*each) for each in zip(sent, asked, strict=True)])
 
+    def _learn_most(self, number: int) -> None:
+        """Find out with public text how many of so many likeliest tokens are told.
+
+        Ends that a text may always have stand behind the likeliest ones, of which the
+        server may tell no more.
+        """
+        if self._by_id or number in self._told:
+            return
+        for most in range(number, max(number - len(self._ends), 1) - 1, -1):
+            answer = self._ask(self.encode(PUBLIC_TEXTS[0]), most)
+            if isinstance(answer, Mapping) and len(answer) >= most:
+                self._told[number] = most
+                return
+
     def _log_probabilities(
         self, prompt: list[int] | None, ids: list[int]
     ) -> LogProbabilities | None:
@@ -271,8 +285,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         if not prompt:
             return None
         if not self._by_id:
-            # No more than it is known to tell.
-            most = self._most_told or len(ids)
+            most = self._told.get(len(ids), len(ids))
             return _bounded(self._ask(prompt, most), ids, most)
         told: dict[int, float] = {}
         for start in range(0, len(ids), MOST_BY_ID):

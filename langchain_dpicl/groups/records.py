@@ -241,6 +241,8 @@ def _checked(documents: Iterable[Document]) -> Iterator[tuple[int, Document]]:
             raise InvalidParameterError(
                 f"documents[{position}] is a {type(document).__name__}, not a Document."
             )
+        if not isinstance(document.page_content, str):
+            raise InvalidParameterError(f"documents[{position}] has no text.")
         yield position, document
 
 

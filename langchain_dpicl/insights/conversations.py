@@ -86,19 +86,23 @@ def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
             "conversations must be an iterable of documents, mappings, runs, spans, or "
             f"pairs of an id and a conversation, not {type(conversations).__name__}."
         )
+    if not isinstance(unit_key, str):
+        raise InvalidParameterError("unit_key must be a name: text.")
     documents: list[Document] = []
-    own: list[tuple[str, str, int]] = []
+    own: list[tuple[str, str, str, int]] = []
     for position, record in enumerate(conversations):
         for document in _documents(record, unit_key):
             unit_id = unit_id_of(document, unit_key, position=position)
             if document is not record:
-                own.append((unit_id, document.page_content, len(documents)))
+                # Of equal texts their metadata decides, not their order.
+                rest = repr(sorted(document.metadata.items(), key=repr))
+                own.append((unit_id, document.page_content, rest, len(documents)))
             documents.append(document)
     if not documents:
         raise UnitError("There are no conversations. Pass those of one person or more.")
     repeated = {
         place
-        for (unit_id, text, place), (next_id, longer, _) in pairwise(sorted(own))
+        for (unit_id, text, _, place), (next_id, longer, *_) in pairwise(sorted(own))
         if unit_id == next_id and longer.startswith(text)
     }
     return [item for place, item in enumerate(documents) if place not in repeated]

@@ -49,7 +49,7 @@ from langchain_dpicl.release.record import (
     damaged,
     release_record,
 )
-from langchain_dpicl.sealed import SealedModel, sealed
+from langchain_dpicl.sealed import SealedModel, attempt, sealed
 from langchain_dpicl.tabular.released_table import drawn_once, least_charge
 from langchain_dpicl.tabular.text.asking import (
     MAX_CHARACTERS,
@@ -366,13 +366,14 @@ def _drawn(
     laws: Laws,
 ) -> dict[str, Any]:
     """Have everybody's conversations read; return the noisy table and the words."""
-    asking.ask([parts for parts, _ in people], threading.Event())
+    asking.ask([parts for parts, _ in people], threading.Event(), paid.hold)
     rows, words = [], []
     for parts, _ in people:
-        reading = reader.reading(asking.readings(parts))
-        rows.append(laws.layout.filled(reading))
-        has_other = reading is not None and laws.layout.other in rows[-1]
-        words.append(reader.word(reading.other) if reading and has_other else None)
+        reading = attempt(partial(reader.reading, asking.readings(parts)))
+        row, other = laws.layout.filled(reading), reading and reading.other
+        rows.append(row)
+        has_other = other is not None and laws.layout.other in row
+        words.append(attempt(partial(reader.word, other)) if has_other else None)
     table, released = slots.noisy_slots(
         np.array(rows, np.int64).reshape(-1, laws.layout.slots),
         [column for _, column in people],

@@ -169,13 +169,18 @@ def use(source: SecureRandom | None) -> Iterator[SecureRandom]:
     if source is None:
         yield current()
         return
-    if source.is_seeded and _process["has_durable_ledger"]:
-        _refuse("This process has opened a durable ledger: its noise has no seed.")
-    token = _source.set(source)
+    token = _source.set(allowed(source))
     try:
         yield source
     finally:
         _source.reset(token)
+
+
+def allowed(source: SecureRandom) -> SecureRandom:
+    """Return a source; refuse a seeded one where this process has a durable ledger."""
+    if source.is_seeded and _process["has_durable_ledger"]:
+        _refuse("This process has opened a durable ledger: its noise has no seed.")
+    return source
 
 
 def durable_ledger_opened() -> None:

@@ -12,7 +12,14 @@ from functools import partial
 from typing import Annotated, Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import AfterValidator, Field, SkipValidation, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SkipValidation,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import Charge
@@ -24,11 +31,17 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import keyword_ptr, keyword_threshold
 from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading import declines, dropped_words, items
-from langchain_dpicl.parsers.words import STOP_WORDS
+from langchain_dpicl.parsers.words import STOP_WORDS, lemma
 from langchain_dpicl.release.record import Outcome, Status
 from langchain_dpicl.sealed import attempt
 
 Tokenizer = Callable[[str], Sequence[str]]
+
+
+def _words(given: Collection[str]) -> frozenset[str]:
+    if isinstance(given, str) or not all(isinstance(word, str) for word in given):
+        raise ValueError("give a list of words")
+    return frozenset(given)
 
 
 class KeywordOutputParser(DPOutputParser):
@@ -47,7 +60,7 @@ class KeywordOutputParser(DPOutputParser):
     language: str | None = "en"
     """Language of the lemmas, by simplemma's code; None counts words without lemmas."""
 
-    stop_words: Annotated[Collection[str], AfterValidator(frozenset)] = Field(
+    stop_words: Annotated[Collection[str], AfterValidator(_words)] = Field(
         default=STOP_WORDS, repr=False
     )
     """Public words that never count in a longer answer. Words that can be an answer
@@ -57,6 +70,12 @@ class KeywordOutputParser(DPOutputParser):
     """Whether words of the question and of the prompts are left out of longer answers:
     they carry no information and would displace words that do. The words of the public
     zero-shot answer do count: often the groups confirm them."""
+
+    @field_validator("language")
+    @classmethod
+    def _known_language(cls, language: str | None) -> str | None:
+        lemma("word", language)  # A code that simplemma lacks is a ValueError.
+        return language
 
     @override
     def get_format_instructions(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
@@ -22,6 +23,7 @@ from langchain_dpicl.parsers.base import Count, DPOutputParser, PublicInput, Rea
 from langchain_dpicl.parsers.reading import declines
 from langchain_dpicl.parsers.words import lemma, tokenize
 from langchain_dpicl.release.record import Outcome, Status
+from langchain_dpicl.sealed import attempt
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
 
@@ -69,16 +71,18 @@ def domain_places(answers: Iterable[str], domain: Sequence[str]) -> list[set[int
         for name in {one, *(name for name in names if often[name] == 1)} - {()}:
             entries.setdefault(name, []).append(place)
     lengths = sorted({len(name) for name in entries})
-    places = []
-    for words in map(lemmas, answers):
+
+    def places(answer: str) -> set[int]:
+        words = lemmas(answer)
         runs = {
             words[start : start + length]
             for length in lengths
             for start in range(len(words) - length + 1)
         }
-        named = runs & entries.keys()
-        places.append({place for name in named for place in entries[name]})
-    return places
+        return {place for name in runs & entries.keys() for place in entries[name]}
+
+    # An answer that can't be read names nothing, and stops no other.
+    return [attempt(partial(places, answer)) or set() for answer in answers]
 
 
 class KSAJointOutputParser(DPOutputParser):
@@ -203,6 +207,10 @@ class KSAJointOutputParser(DPOutputParser):
             raise InvalidParameterError("domain must be a list of words, not a string.")
         entries: dict[tuple[str, ...], str] = {}
         for entry in domain:
+            if not isinstance(entry, str):
+                raise InvalidParameterError(
+                    f"domain has a {type(entry).__name__} among its words: give text."
+                )
             if form := lemmas(entry):
                 entries.setdefault(form, entry)
         if len(entries) < self.k:

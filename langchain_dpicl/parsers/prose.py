@@ -22,7 +22,7 @@ from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.prompts import plain_text
 from langchain_dpicl.common.replies import FAILED, Slot
 from langchain_dpicl.common.units import Relation
-from langchain_dpicl.errors import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.few_shot.model import (
     Floats,
     NextTokenModel,
@@ -166,7 +166,8 @@ class ProseOutputParser(DPOutputParser):
         """Ask for the first token without records."""
         base = cast("NextTokenLLM", model.model)
         written = _written(base, prompt)
-        return Beginning(model, written, *self._step(base.model, TokenPrompt(written)))
+        first = partial(self._step, base.model, TokenPrompt(written))
+        return Beginning(model, written, *model.in_turn(first))
 
     def _step(
         self, model: NextTokenModel, public: TokenPrompt
@@ -209,8 +210,10 @@ class ProseOutputParser(DPOutputParser):
             before = tuple(tokens)
             if before:
                 try:
-                    vocabulary, public = self._step(model, TokenPrompt(written, before))
-                except PublicCallError:
+                    vocabulary, public = prepared.model.in_turn(
+                        partial(self._step, model, TokenPrompt(written, before))
+                    )
+                except DPError:
                     is_cut = True  # What was drawn is paid for, and not lost.
                     break
             # Those without records are asked too: the calls tell nothing of them.

@@ -15,11 +15,12 @@ from __future__ import annotations
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import ChatPromptTemplate
@@ -77,6 +78,9 @@ ASK = ChatPromptTemplate.from_template(
 )
 
 Noise = Literal["laplace", "gaussian"]
+
+_Counting: TypeAlias = Callable[[Callable[[], Any]], Counter[str]]
+"""Counts people after the charge; tells what it is given of each call. Private."""
 
 
 @dataclass(frozen=True)
@@ -212,17 +216,18 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
     )
     shown = is_watched() if progress is None else progress
 
-    def read() -> Counter[str]:
+    def read() -> _Counting:
         if model is not None:
-            return _read_counts(rows, model, column, unit_key, most, shown=shown)
-        return _counts(rows, column, unit_key, most, shown=shown)
+            return _told(rows, model, column, unit_key, most, shown=shown)
+        counts = _counts(rows, column, unit_key, most, shown=shown)
+        return lambda _called: counts
 
-    def draw(paid: Paid, counts: Counter[str]) -> list[list[Any]]:
+    def draw(paid: Paid, count: _Counting) -> list[list[Any]]:
         events = cast("keyword_threshold.Paid", tuple(paid.events))
         released = keyword_threshold.threshold_words(
-            counts, events, Relation.ADD_REMOVE, items_per_answer=most
+            count(paid.hold), events, Relation.ADD_REMOVE, items_per_answer=most
         )
-        return [[value, round(count)] for value, count in released.items()]
+        return [[value, round(number)] for value, number in released.items()]
 
     stored = drawn_once(purchase, "discovery", read, draw)
     return _discovery(column, people, stored, account)
@@ -301,7 +306,7 @@ def _is_short(value: str) -> bool:
     return 0 < len(value) <= _LONGEST and value.isprintable()
 
 
-def _read_counts(
+def _told(
     documents: Any,
     model: Any,
     what: str,
@@ -309,8 +314,8 @@ def _read_counts(
     most: int,
     *,
     shown: bool,
-) -> Counter[str]:
-    """Return how many people have each value that a model names. Private."""
+) -> _Counting:
+    """Return what has a model name everybody's values, and counts them. Private."""
     if unit_key is None:
         raise InvalidParameterError("unit_key says whose a document is: name it.")
 
@@ -329,12 +334,12 @@ def _read_counts(
     readings = Readings(lambda _: True, None, "")
     asking = Asking(sealed_model, prompt, values, readings, shown=shown)
 
-    def read() -> Counter[str]:
-        asking.ask(units, threading.Event())
+    def count(called: Callable[[], Any]) -> Counter[str]:
+        asking.ask(units, threading.Event(), called)
         told = ([part.get("values", ()) for part in asking.readings(u)] for u in units)
         return _of_people((Counter(chain(*values)) for values in told), most)
 
-    return sealed(read)
+    return lambda called: sealed(partial(count, called))
 
 
 def _record(terms: Mapping[str, Any], people: int) -> dict[str, Any]:

@@ -262,6 +262,42 @@ def test_an_owner_on_another_machine_has_a_public_time() -> None:
     assert not owners.is_alive("", 0)
 
 
+def test_an_owner_tells_now_and_then_that_it_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = opened()
+    with budget.buy(VOTE, key="q") as paid:
+        begun = last(budget.ledger, "default", "q")
+        paid.hold()
+        assert last(budget.ledger, "default", "q") == begun, "it has just bought"
+        monkeypatch.setattr(buying, "SILENCE", 0.0)
+        paid.hold()
+        held = last(budget.ledger, "default", "q")
+        assert begun is not None
+        assert held is not None
+        assert (held.owner, held.last > begun.last) == (begun.owner, True)
+        assert paid.once(lambda: "drawn") == "drawn"
+    paid.hold()
+    budget.ledger.verify()
+    assert [c.values for c in charges(budget.ledger, "default")] == [("drawn",)]
+
+
+@pytest.mark.parametrize("terms", [{}, {"accounting": "renyi"}])
+def test_nothing_is_read_after_a_draw(
+    terms: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = opened(**terms)
+    with budget.buy(VOTE) as paid:
+        paid.once(lambda: "drawn")
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise LedgerError("The ledger can't be reached.")
+
+    monkeypatch.setattr(type(budget.ledger), "run", gone)
+    state = budget.public_state(paid.stored)
+    assert (state["queries_spent"], state["epsilon_spent"] > 0) == (1, True)
+
+
 def test_waiting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = opened()
     monkeypatch.setattr(buying, "SILENCE", 0.2)

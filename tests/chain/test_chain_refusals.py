@@ -78,7 +78,7 @@ async def test_a_spent_budget_asks_the_model_nothing(
     [
         ({"question": QUESTION, "context": "mine"}, "context"),
         ({"question": QUESTION, "keywords": "mine"}, "keywords"),
-        (LONG, "104000 characters and may have 20000"),
+        (LONG, "may have 20000 characters and has more"),
         ({"question": QUESTION, "filter": {"patient": LONG}}, "20000"),
         ({"question": QUESTION, "history": [HumanMessage(LONG)]}, "20000"),
         ({"question": LONG[:15_000], "language": LONG[:15_000]}, "20000"),

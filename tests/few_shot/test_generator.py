@@ -48,7 +48,10 @@ async def test_both_ways_ask_one_batch_a_token_and_give_the_same() -> None:
     drafts, groups = 6, 20
     for model in models:
         assert [len(call) for call in model.calls] == [drafts * groups + drafts] * 4
-        assert [len(call) for call in model.top_calls] == [drafts] * 4
+        # After the first, what follows the longest text of each of two labels.
+        most, *_ = [call for call in model.top_calls if len(call) == 2]
+        assert {len(prompt.generated) for prompt in most} == {3}
+        assert [len(call) for call in model.top_calls] == [drafts, 2] + [drafts] * 3
     assert [example["label"] for example in made] == [e["label"] for e in again]
     assert {**made.record, "created": ""} == {**again.record, "created": ""}
 
@@ -66,6 +69,10 @@ def test_the_record_says_what_was_promised_and_is_json() -> None:
     assert terms["decoder"] == {"kind": "gaussian", "stop": ["\n"], "contrast": 0.0}
     assert terms["prompt"].startswith(INSTRUCTION)
     assert terms["complete"] is True
+    # Sizes that nobody declared are counted, and so public.
+    assert "number of units under each label is public" in record["neighbors"]
+    declared = generator_of(labels=dict.fromkeys(LABELS, 60)).generate(GOOD, 2)
+    assert "public" not in declared.record["neighbors"]
     assert "random" not in record
 
 
@@ -78,6 +85,20 @@ def test_every_group_is_asked_and_empty_ones_get_the_instruction_alone() -> None
         assert len(call) == 21
         assert call[-1].text == public
         assert sum(prompt.text == public for prompt in call[:-1]) > 10
+
+
+@pytest.mark.parametrize("top_k_public", [None, 5])
+def test_a_text_too_long_for_the_model_costs_nothing(top_k_public: int | None) -> None:
+    def short(prompt: Any, row: Any) -> Any:
+        if len(prompt.generated) > 2:
+            raise InvalidParameterError("A prompt has 9 tokens; the model takes 8.")
+        return row
+
+    budget = budget_of()
+    made = generator_of(WordModel(short), budget=budget, top_k_public=top_k_public)
+    with pytest.raises((InvalidParameterError, PublicCallError)):
+        made.generate(GOOD)
+    assert budget.spent().queries == 0
 
 
 def test_all_tokens_may_be_chosen_among() -> None:
@@ -205,7 +226,8 @@ def test_public_figures_of_a_contrast_come_from_calls_without_records() -> None:
     model.log_probabilities = watched  # type: ignore[method-assign]
     made = generator_of(model, labels=["color"], mechanism=Greedy(contrast=0.5))
     made.generate([{"text": "red", "label": "color"}] * 60)
-    assert public == [True, False] * 4
+    # The second is what follows a text of the longest.
+    assert public == [True, True, False] + [True, False] * 3
 
 
 # ---- the charge ----------------------------------------------------------------------

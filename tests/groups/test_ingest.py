@@ -369,12 +369,17 @@ def test_columns_that_are_refused(name: str) -> None:
         ({"embedding": object()}, "Embeddings, not object"),
         ({"documents": 5}, "list of Documents, not int"),
         ({"documents": [note(1, "a"), None]}, r"documents\[1\] is a NoneType"),
+        (
+            {"documents": [Document.model_construct(page_content=[CANARY])]},
+            r"documents\[0\] has no text",
+        ),
     ],
 )
 def test_arguments_that_are_refused(changes: Any, message: str) -> None:
     with pytest.raises(InvalidParameterError, match=message) as caught:
         build(**changes)
     assert caught.value.__context__ is None
+    assert CANARY not in str(caught.value)
 
 
 def test_too_few_units() -> None:

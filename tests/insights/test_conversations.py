@@ -134,6 +134,10 @@ def test_of_a_persons_records_that_begin_alike_the_longest_is_kept() -> None:
     found = documents_of(records, "user")
     texts = [(one.metadata["user"], one.page_content) for one in found]
     assert texts == [("ada", f"{PLAIN}\nuser: Thanks!"), ("bo", PLAIN)]
+    # Of equal ones it is not the list's order that decides.
+    equal = [{"user": "ada", "messages": OPENAI, "plan": plan} for plan in ("b", "a")]
+    kept = [documents_of(listed, "user") for listed in (equal, equal[::-1])]
+    assert [[one.metadata["plan"] for one in found] for found in kept] == [["b"]] * 2
 
 
 DEEP: Any = {}

@@ -113,7 +113,9 @@ def test_a_seed_is_bound_to_its_context() -> None:
 def test_no_seed_beside_a_ledger_that_outlives_the_process(tmp_path: Any) -> None:
     program = """
 import sys
+from langchain_core.documents import Document
 from langchain_dpicl import InvalidParameterError, Ledger, PrivacyBudgetHandler
+from langchain_dpicl import SampledGroups
 from langchain_dpicl.mechanisms import random
 
 def account(ledger):
@@ -135,6 +137,11 @@ with random.seeded(1):
     print(refused(lambda: account(sys.argv[1])))
 account(sys.argv[1])
 print(refused(seed), refused(lambda: random.use(random.SeededRandom(1)).__enter__()))
+groups = SampledGroups.from_documents(
+    [Document("a", metadata={"u": n}) for n in range(9)],
+    unit_key="u", n_groups=2, sampling_rate=0.5, random=random.SeededRandom(1),
+)
+print(refused(lambda: groups.draw("q")))
 with random.use(random.SecureRandom()):
     pass
 """
@@ -148,7 +155,7 @@ with random.use(random.SecureRandom()):
             text=True,
             check=True,
         )
-        assert done.stdout.split() == [expected] * 3
+        assert done.stdout.split() == [expected] * 4
 
 
 def test_no_seed_is_shown_and_no_other_generator_taken() -> None:

@@ -259,6 +259,8 @@ def test_the_joint_domain_is_public_and_large_enough() -> None:
     assert parser.prepare(PublicInput(question="cough rash Cough")) == ("cough", "rash")
     with pytest.raises(InvalidParameterError, match="fewer than k = 2"):
         parser.prepare(PublicInput(question="cough cough"))
+    with pytest.raises(InvalidParameterError, match="int among its words"):
+        KSAJointOutputParser(k=1, domain=[2019, 2020])  # type: ignore[list-item]
     slots = [Slot("A rash, a rash and cough.")] * 50 + [Slot("rash")] * 20
     outcome = released(parser, slots, prepared=("cough", "rash", "nausea"))
     assert outcome.keywords == ("rash", "cough")
@@ -294,6 +296,31 @@ def test_one_answer_changes_no_other_answers_places(
 ) -> None:
     places = domain_places([*answers, extra], domain)
     assert places[:-1] == domain_places(answers, domain)
+
+
+def test_an_answer_that_cannot_be_read_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(word: str) -> str:
+        if word == "broken":
+            raise RuntimeError(word)
+        return word
+
+    monkeypatch.setattr("langchain_dpicl.parsers.ksa_joint.lemma", failing)
+    assert domain_places(["broken", "a rash"], ["rash"]) == [set(), {0}]
+
+
+@pytest.mark.parametrize(
+    ("terms", "name"),
+    [
+        ({"language": "en-US"}, "language"),
+        ({"stop_words": ["the", 5]}, "stop_words"),
+        ({"stop_words": "the"}, "stop_words"),
+    ],
+)
+def test_what_no_answer_could_be_read_by_is_refused(terms: Any, name: str) -> None:
+    with pytest.raises(InvalidParameterError, match=name):
+        KSAThresholdOutputParser(**terms)
 
 
 def test_phrases_of_a_domain_must_be_contiguous() -> None:

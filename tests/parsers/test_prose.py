@@ -279,15 +279,16 @@ def test_what_can_not_work_is_refused_before_a_charge() -> None:
 
 
 @pytest.mark.parametrize("answered", [1, 2])
+@pytest.mark.parametrize("error", [ConnectionError, InvalidParameterError])
 def test_a_model_that_fails_in_the_midst_loses_nothing_that_is_paid(
-    answered: int, monkeypatch: pytest.MonkeyPatch
+    answered: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, asked = words(), iter(range(9))
     original = model.top_tokens
 
     def failing(*given: Any) -> Any:
         if next(asked) >= answered:
-            raise ConnectionError("the server is gone")
+            raise error("the server is gone, or the text too long")
         return original(*given)
 
     monkeypatch.setattr(model, "top_tokens", failing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from langchain_dpicl.errors import (
     UnsealableModelError,
 )
 from langchain_dpicl.sealed import SealedModel, open_for_tests
+from langchain_dpicl.wording import answers, streamed
 
 PUBLIC = StringPromptValue(text="Say yes.")
 
@@ -257,13 +259,34 @@ def test_what_is_wrong_with_a_model_is_said(model: Any, what: str) -> None:
         SealedModel(model)
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_below_one_is_named_with_its_number(limit: int) -> None:
-    with pytest.raises(InvalidParameterError, match=f"at least 1, not {limit}"):
+@pytest.mark.parametrize(
+    ("limit", "what"),
+    [(0, "at least 1, not 0"), (-1, "not -1"), (1.5, "not float"), ("2", "not str")],
+)
+def test_a_limit_that_is_no_count_is_named(limit: Any, what: str) -> None:
+    with pytest.raises(InvalidParameterError, match=f"max_concurrency must be.*{what}"):
         SealedModel(BatchedLLM(), limit)
 
 
 # -- the public call -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["group call", "probe", "answer", "pieces"])
+def test_a_model_of_one_call_makes_public_ones_in_turn(way: str) -> None:
+    """Whatever is bound to it: a public call beside a private one may make it fail."""
+    model = BatchedLLM(seconds=0.005)
+    inside, other = SealedModel(model), SealedModel(model.bind(stop=["x"]), 1)
+    calls: dict[str, Callable[[], Any]] = {
+        "group call": lambda: other.ask(prompts(6)),
+        "probe": lambda: other.probe(PUBLIC),
+        "answer": lambda: answers(model, PUBLIC, None, other, 6),
+        "pieces": lambda: [*streamed(model, PUBLIC, {}, other)],
+    }
+    with ThreadPoolExecutor(2) as pool:
+        for call in (lambda: inside.ask(prompts(8)), calls[way]):
+            pool.submit(call)
+    assert len(model._calls) > 8
+    assert model._most == 1
 
 
 def test_one_public_call_is_made_the_way_that_private_ones_are() -> None:

@@ -99,11 +99,16 @@ class Asking:
     def __repr__(self) -> str:
         return hidden_repr(self)
 
-    def ask(self, units: Iterable[Iterable[Part]], canceled: threading.Event) -> None:
+    def ask(
+        self,
+        units: Iterable[Iterable[Part]],
+        canceled: threading.Event,
+        called: Callable[[], Any] = lambda: None,
+    ) -> None:
         """Ask about what was not read yet, inside the wall, until this is canceled.
 
-        What a call tells is kept when it ends. One that fails is not kept: another
-        object or process asks again.
+        What a call tells is kept when it ends, and `called` is told. One that fails is
+        not kept: another object or process asks again.
         """
         self.failed.clear()
         pending = list(self.pending(units))
@@ -116,6 +121,7 @@ class Asking:
                     slots = [ABSTAIN] if prompt is None else self._model.ask([prompt])
                     self._keep(part, slots[0])
                     done(1)
+                    called()
 
             self._model.pool.map([partial(read, part) for part in pending])
 
