@@ -139,7 +139,7 @@ _BEST = """
         FROM scored WHERE score >= %(least)s
     ) AS passing
 ), best AS (SELECT place, part, shard, rank, id AS own FROM ranked WHERE rank <= %(n)s)
-SELECT best.shard, best.rank, best.own, {content}, {cells}
+SELECT best.shard, best.rank, best.own, CAST({content} AS text), {cells}
 FROM best JOIN {table} AS record
     ON record.ctid = best.place AND record.tableoid = best.part
 WHERE record.ctid = ANY(ARRAY(SELECT place FROM best))

@@ -88,6 +88,14 @@ def test_documents_are_those_of_the_stores_own_search(
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("kind", ["json", "bytea"])
+def test_content_of_another_type_is_its_text(server: VectorServer, kind: str) -> None:
+    name = server.table(people("1", "2", text="7"))
+    change = f"ALTER TABLE {{}} ALTER content TYPE {kind} USING content::{kind}"
+    server.run(change, name)
+    assert all("7" in one.page_content for one in drawn(server.groups(name)))
+
+
 def test_cells_of_other_types(server: VectorServer) -> None:
     kinds = {"day": "date", "made": "timestamptz", "price": "numeric", "more": "json"}
     name = server.table(people("7", "8"), **kinds)
