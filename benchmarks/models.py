@@ -39,7 +39,7 @@ from langchain_dpicl.likelihoods import NextTokenLLM
 from langchain_dpicl.offline import HashingEmbeddings
 
 DELTA, EPSILON = 1e-6, 8.0
-QUESTIONS, GROUPS, SHOTS, TEXTS = 24, 6, 4, 3
+QUESTIONS, GROUPS, SHOTS, TEXTS = 24, 4, 4, 3
 PROMPT = ChatPromptTemplate.from_template("{context}\n\nText: {question}\nLabel:")
 EXAMPLE = PromptTemplate.from_template("Text: {page_content}\nLabel: {label}")
 
@@ -196,14 +196,14 @@ def readings(
 def writing(model: Any, records: list[Example], instruction: str) -> None:
     """Show twelve tokens by each decoder, and what the library's part of them takes."""
     labels = sorted({one["label"] for one in records})[:1]
-    own = [one for one in records if one["label"] in labels][:40]
+    own = [one for one in records if one["label"] in labels][:24]
     rows = []
     for decoder in ("gaussian", "clipped"):
         generator: Any = few_shot.DPFewShotGenerator(
             model,
             instruction,
             {labels[0]: len(own)},
-            n_groups=20,
+            n_groups=12,
             records_per_group=1,
             max_tokens=12,
             decoder=decoder,

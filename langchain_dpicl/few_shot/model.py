@@ -99,6 +99,15 @@ class NextTokenModel(ABC):
             "continuations need: give it one."
         )
 
+    def require_room(self, prompts: Sequence[TokenPrompt]) -> None:  # noqa: B027 - overridden
+        """Refuse *public* prompts that are too long; by default none is known to be.
+
+        A generation asks before it is charged, with texts as long as they may get.
+
+        Raises:
+            DPError: If one is.
+        """
+
     @abstractmethod
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return k different likeliest tokens after each *public* prompt, ties by id.

@@ -177,12 +177,12 @@ class PublicStep:
         return cls(model, terms, drafts, public, chosen, rows if wants else None)
 
     def require_room(self, tokens: int) -> None:
-        """Ask what follows a text of so many tokens: the model must take the last one.
+        """Refuse texts of so many tokens that the model can't go on with.
 
         Raises:
-            DPError: If it does not, before anything is charged.
+            DPError: If it can't, before anything is charged.
         """
-        # Of equal prompts one is asked; which tokens stand behind it does not matter.
+        # Of equal prompts one is looked at; which tokens stand behind does not matter.
         firsts = {
             prompt.text: each
             for prompt, each in zip(self.prompts, self.chosen, strict=True)
@@ -191,8 +191,8 @@ class PublicStep:
             TokenPrompt(text, (int(each.tokens[0]),) * (tokens - 1))
             for text, each in firsts.items()
         ]
-        chosen = vocabularies(self.model, longest, self.terms.top_k_public)
-        ask_public(self.model, longest, chosen)
+        with public_call("answer a prompt without records"):
+            self.model.require_room(longest)
 
     def without_records(self) -> list[int]:
         """Return the tokens that the model would choose from the instruction alone."""

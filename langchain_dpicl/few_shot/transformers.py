@@ -143,6 +143,12 @@ class TransformersNextToken(NextTokenModel):
         with self._lock:
             return [*self._before, *self._cut(text, special=False)]
 
+    def require_room(self, prompts: Sequence[TokenPrompt]) -> None:
+        """Refuse public prompts that are too long for the model."""
+        with self._lock:
+            for prompt in prompts:
+                self._ids(prompt)
+
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the k likeliest next tokens after each *public* prompt."""
         usable = int(self._known.sum())
@@ -174,8 +180,8 @@ class TransformersNextToken(NextTokenModel):
                 result.append(told if told is None or asked is None else told[asked])
         return result
 
-    def _row(self, prompt: TokenPrompt) -> LogProbabilities | None:
-        """Return all log-probabilities after one prompt; None for what can't be."""
+    def _ids(self, prompt: TokenPrompt) -> tuple[int, ...]:
+        """Return the tokens of one prompt; refuse too few and too many."""
         cut = self._cut(prompt.text, special=False)
         row = (*self._before, *cut, *prompt.generated)
         if not row:
@@ -184,7 +190,11 @@ class TransformersNextToken(NextTokenModel):
             raise InvalidParameterError(
                 f"A prompt has {len(row)} tokens; the model takes {self._limit}."
             )
-        logits = self._logits(row)
+        return row
+
+    def _row(self, prompt: TokenPrompt) -> LogProbabilities | None:
+        """Return all log-probabilities after one prompt; None for what can't be."""
+        logits = self._logits(self._ids(prompt))
         highest = logits.max()
         if not np.isfinite(highest):
             return None

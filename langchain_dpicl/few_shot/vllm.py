@@ -227,6 +227,10 @@ class OpenAICompatibleNextToken(NextTokenModel):
             _refuse(named, "the figures of some tokens")
         self._by_id = isinstance(named, Mapping) and named.keys() >= set(wanted)
 
+    def require_room(self, prompts: Sequence[TokenPrompt]) -> None:
+        """Refuse public prompts that the server does not take."""
+        self.top_tokens(prompts, 1)
+
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the likeliest next tokens; see `NextTokenModel`."""
         size = self.vocabulary_size

@@ -48,10 +48,7 @@ async def test_both_ways_ask_one_batch_a_token_and_give_the_same() -> None:
     drafts, groups = 6, 20
     for model in models:
         assert [len(call) for call in model.calls] == [drafts * groups + drafts] * 4
-        # After the first, what follows the longest text of each of two labels.
-        most, *_ = [call for call in model.top_calls if len(call) == 2]
-        assert {len(prompt.generated) for prompt in most} == {3}
-        assert [len(call) for call in model.top_calls] == [drafts, 2] + [drafts] * 3
+        assert [len(call) for call in model.top_calls] == [drafts] * 4
     assert [example["label"] for example in made] == [e["label"] for e in again]
     assert {**made.record, "created": ""} == {**again.record, "created": ""}
 
@@ -87,18 +84,21 @@ def test_every_group_is_asked_and_empty_ones_get_the_instruction_alone() -> None
         assert sum(prompt.text == public for prompt in call[:-1]) > 10
 
 
-@pytest.mark.parametrize("top_k_public", [None, 5])
-def test_a_text_too_long_for_the_model_costs_nothing(top_k_public: int | None) -> None:
-    def short(prompt: Any, row: Any) -> Any:
-        if len(prompt.generated) > 2:
-            raise InvalidParameterError("A prompt has 9 tokens; the model takes 8.")
-        return row
+class Short(WordModel):
+    """Takes texts of two tokens."""
 
+    def require_room(self, prompts: Any) -> None:
+        assert {each.text.count("Text:") for each in prompts} == {1}, "no record"
+        if max(len(each.generated) for each in prompts) > 2:
+            raise InvalidParameterError("A prompt has 9 tokens; the model takes 8.")
+
+
+def test_a_text_too_long_for_the_model_costs_nothing() -> None:
     budget = budget_of()
-    made = generator_of(WordModel(short), budget=budget, top_k_public=top_k_public)
-    with pytest.raises((InvalidParameterError, PublicCallError)):
-        made.generate(GOOD)
+    with pytest.raises(InvalidParameterError, match="takes 8"):
+        generator_of(Short(), budget=budget).generate(GOOD)
     assert budget.spent().queries == 0
+    assert generator_of(Short(), budget=budget, max_tokens=3).generate(GOOD)
 
 
 def test_all_tokens_may_be_chosen_among() -> None:
@@ -226,8 +226,7 @@ def test_public_figures_of_a_contrast_come_from_calls_without_records() -> None:
     model.log_probabilities = watched  # type: ignore[method-assign]
     made = generator_of(model, labels=["color"], mechanism=Greedy(contrast=0.5))
     made.generate([{"text": "red", "label": "color"}] * 60)
-    # The second is what follows a text of the longest.
-    assert public == [True, True, False] + [True, False] * 3
+    assert public == [True, False] * 4
 
 
 # ---- the charge ----------------------------------------------------------------------
