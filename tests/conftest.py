@@ -17,7 +17,7 @@ from langchain_dpicl.offline import HashingEmbeddings
 os.environ[TESTING] = "1"
 
 # `make test` takes the same few examples each time; `make test-all` looks for others.
-settings.register_profile("some", max_examples=25, derandomize=True, deadline=None)
+settings.register_profile("some", max_examples=15, derandomize=True, deadline=None)
 settings.register_profile("whole", max_examples=500, deadline=None)
 settings.load_profile("whole" if WHOLE else "some")
 

@@ -501,6 +501,7 @@ async def test_a_client_asks_over_stdio(tmp_path: Path) -> None:
     assert "canary" not in repr([tool, answers]) + said
 
 
+@pytest.mark.whole
 @pytest.mark.allow_hosts(["127.0.0.1"])
 @pytest.mark.usefixtures("served")
 async def test_a_client_asks_over_http(tmp_path: Path) -> None:

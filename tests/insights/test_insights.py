@@ -355,7 +355,9 @@ def marking(trouble: str, **fields: Any) -> ScriptedModel:
 
 def act(trouble: str, count: int = 60) -> Callable[[Run, Any], None]:
     def run_insights(run: Run, _stack: Any) -> None:
-        budget = account(ledger=f"sqlite:///{run.folder / 'ledger.db'}")
+        # One person's word comes out with a probability of delta for each person.
+        url = f"sqlite:///{run.folder / 'ledger.db'}"
+        budget = account(ledger=url, delta=1e-12)
         found = insights(
             marked_talk(count),
             marking(trouble, **run.fields),

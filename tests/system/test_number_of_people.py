@@ -75,7 +75,11 @@ def generate(count: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "ask", [ask_retrieved, ask_sampled, count_exactly, count_reports, generate]
+    "ask",
+    [
+        *(ask_retrieved, ask_sampled, count_exactly, count_reports),
+        pytest.param(generate, marks=pytest.mark.whole),
+    ],
 )
 def test_one_over_delta_people_are_no_more_than_others(
     ask: Callable[[int], str],

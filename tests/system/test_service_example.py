@@ -31,6 +31,8 @@ SERVE += ["--app-dir", str(SERVICE.parent)]
 ANSWERS, CLIENTS = 12, 20
 START_SECONDS = 120
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
@@ -173,7 +175,6 @@ async def test_workers_share_one_budget_and_a_killed_one_loses_nothing(
     assert charges(ledger_url) == ANSWERS
 
 
-@pytest.mark.whole
 async def test_a_worker_killed_in_the_middle_of_answers_keeps_what_it_was_charged(
     workers: list[subprocess.Popen[bytes]],
     clients: list[httpx.AsyncClient],

@@ -50,8 +50,8 @@ def test_death_at_any_statement_loses_and_doubles_nothing(
     check(url, said)
     opened, points = said[0]["opened"], said[-1]["points"]
     assert points - opened > 20
-    # A ledger is made once, and a server is slow: some points are for the whole suite.
-    making, step = (1, 1) if WHOLE else (6, 1 if url.startswith("sqlite") else 2)
+    # A ledger is made once, and a server is slow: most points are for the whole suite.
+    making, step = (1, 1) if WHOLE else (9, 2 if url.startswith("sqlite") else 5)
     later = range(opened, points + 1, step)
     for point in [*range(1, opened, making), *later]:
         url = place()

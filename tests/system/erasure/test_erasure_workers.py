@@ -29,6 +29,8 @@ from langchain_dpicl.groups.saved import read_revision
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.operate import ErasureCertificate, erase
 
+WHOLE = pytest.mark.whole
+
 # The server that forks the workers loads once what each of them would have to.
 CONTEXT.set_forkserver_preload(
     ["psycopg", "integration_tests.ledger.warm", "support.erasure_workers"]
@@ -91,7 +93,7 @@ def test_running_workers_stop_seeing_an_erased_person(
     assert MARK not in file.read_text() + log.read_text()
 
 
-@pytest.mark.parametrize("work", ["erase", "save"])
+@pytest.mark.parametrize("work", ["erase", pytest.param("save", marks=WHOLE)])
 def test_a_dead_writer_leaves_one_whole_revision(tmp_path: Path, work: str) -> None:
     template = saved(tmp_path / "template")
     units = len({document.metadata["unit"] for document in DOCUMENTS})
@@ -115,6 +117,7 @@ def test_a_dead_writer_leaves_one_whole_revision(tmp_path: Path, work: str) -> N
     assert seen == {True, False}
 
 
+@WHOLE
 def test_a_dead_first_writer_leaves_what_can_be_saved_over(tmp_path: Path) -> None:
     path = tmp_path / "first"
     log = tmp_path / "told.jsonl"

@@ -474,7 +474,7 @@ def _ended_after(url: str, after: int) -> bool:
     def script(prompt: str) -> str:
         if "<" in prompt and not gate.is_set():
             inside.set()
-            gate.wait(1)
+            gate.wait(0.3)
             gate.set()
         return "oak"
 
