@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -31,12 +29,6 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 Make = Callable[..., Any]
 BOTH = pytest.mark.parametrize("kind", [ChatOpenAI, OpenAI], ids=["chat", "texts"])
-
-
-def get(url: str) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as response:
-        return str(response.read().decode())
 
 
 def token(make_model: Make, word: str) -> int:
@@ -109,42 +101,28 @@ async def test_a_group_that_is_too_long_abstains_and_no_other(
         assert votes(answer) == pytest.approx(GROUPS - 1, abs=5)
 
 
-async def test_the_server_ends_the_calls_of_a_cancelled_query(
-    proxy: RecordingProxy,
-    make_model: Make,
-    few_groups: RetrievedGroups,
-    vllm: VLLMServer,
+async def test_a_cancelled_query_is_answered_all_the_same(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
 ) -> None:
-    def ended(how: str) -> float:
-        shown = get(f"{vllm.url}/metrics")
-        pattern = rf'request_success_total{{[^}}]*"{how}"[^}}]*}} (\S+)'
-        counts = re.findall(pattern, shown)
-        assert counts
-        return sum(map(float, counts))
-
-    def running() -> float:
-        shown = get(f"{vllm.url}/metrics")
-        return sum(map(float, re.findall(r"num_requests_running{.*} (\S+)", shown)))
-
-    before = ended("length")
-    model = make_model(max_tokens=1500, extra_body={"ignore_eos": True})
     chain = DPChain(
         groups=few_groups,
-        model=model,
+        model=make_model(max_tokens=400, extra_body={"ignore_eos": True}),
         parser=VoteOutputParser(labels=LABELS),
         budget=(budget := rich(2)),
     )
     query = asyncio.ensure_future(chain.ainvoke(QUESTION))
     # Not asked of the server: its metrics would hold up the query that they watch.
-    await until(lambda: proxy.in_flight == GROUPS, query)
+    await until(lambda: proxy.in_flight > 3, query)
     query.cancel()
     with pytest.raises(asyncio.CancelledError):
         await query
     assert budget.spent().queries == 1
     await until(nobody_is_left)
-    await until(lambda: not proxy.in_flight and not running())
-    assert all(exchange.disconnected for exchange in proxy.exchanges)
-    assert ended("length") == before
+    assert len(proxy.exchanges) == GROUPS
+    assert not any(exchange.disconnected for exchange in proxy.exchanges)
+    again = await chain.ainvoke(QUESTION)
+    assert record(again)["details"]["first"]["charge"] == 1
+    assert (len(proxy.exchanges), budget.spent().queries) == (GROUPS, 1)
 
 
 async def test_a_killed_server_is_paid_for_and_gives_nothing_away(
@@ -161,7 +139,7 @@ async def test_a_killed_server_is_paid_for_and_gives_nothing_away(
         budget=(budget := rich(2)),
     )
     query = asyncio.ensure_future(chain.ainvoke(QUESTION))
-    await until(lambda: proxy.in_flight == GROUPS, query)
+    await until(lambda: proxy.in_flight > 3, query)
     vllm.kill()
     answer = await query
     assert record(answer)["status"] == "abstained"
