@@ -170,7 +170,7 @@ def test_exemplars_classify_with_sampled_groups() -> None:
             "Text: {page_content}\nLabel: {label}"
         ),
         budget=PrivacyBudgetHandler(
-            epsilon=8, delta=1e-4, queries=5, ledger=":memory:"
+            epsilon=1e4, delta=1e-4, queries=5, ledger=":memory:"
         ),
     )
     answer = chain.invoke("A wonderful evening")
