@@ -21,7 +21,6 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import PrivateAttr
 
 Reply = str | BaseException
-Script = Callable[[str], Reply]
 
 
 def text_of(messages: Sequence[BaseMessage]) -> str:

@@ -112,6 +112,7 @@ async def test_a_tool_that_raises_refusals_is_no_different(
     [
         ({}, "question: Field required"),
         ({"question": "  "}, "question: Value error, must not be empty"),
+        ({"question": "?" * 20_001}, "question: Value error, must have at most 20000"),
         ({"question": "What?", "config": {}}, "config: Extra inputs"),
         ({"question": ["What?"]}, "question: Input should be a valid string"),
     ],

@@ -146,8 +146,8 @@ class Purchase:
         paid: Paid | Stored | None = None
         try:
             paid = self._pay(events, token)
-            if isinstance(paid, Paid):
-                self.budget.knows(self._plan(paid.events))
+            if isinstance(paid, Paid) and not paid.is_again:
+                self.budget.keep_plan(self._plan(paid.events))
         finally:
             # Also where an interrupt comes between the charge and its return.
             if not isinstance(paid, Paid) or paid.is_again:
@@ -328,7 +328,7 @@ class Paid:
         self.is_again = not token
         self.collect = self._collect if by_unit and token else None
         self._token, self._process = token, os.getpid()
-        self._told = time.monotonic()
+        self._renewed = time.monotonic()
         self._place, self._has_asked, self._has_collected = 0, False, False
         # The last resort, within this process: a ledger can't be written to from here.
         weakref.finalize(self, end_owner, token)
@@ -387,7 +387,7 @@ class Paid:
         if self.is_again or self._place == self.stored.steps:
             return
         self._require_right()
-        self._hand_on({"owner": None, "ended": True})
+        self._set_owner({"owner": None, "ended": True})
         end_owner(self._token)
 
     def keep_note(self, value: Any) -> Any:
@@ -396,19 +396,19 @@ class Paid:
             self.note = self._keep_note(json.loads(json.dumps(value)))
         return self.note
 
-    def hold(self) -> None:
-        """Tell other machines now and then, in a long draw, that this owner draws."""
+    def renew(self) -> None:
+        """Renew the owner's entry now and then, so that a long draw counts as alive."""
         now = time.monotonic()
-        if self._has_right and now - self._told > SILENCE / 4:
-            self._told = now
+        if self._has_right and now - self._renewed > SILENCE / 4:
+            self._renewed = now
             with suppress(LedgerError):  # The draw is stored, or refused, in the end.
-                self._hand_on({"owner": owner_name(self._token)})
+                self._set_owner({"owner": owner_name(self._token)})
 
     def leave(self) -> None:
         """Give up what is not drawn yet."""
         if self._has_right:
             with suppress(LedgerError):  # Then silence ends it.
-                self._hand_on({"owner": None})
+                self._set_owner({"owner": None})
             end_owner(self._token)
 
     def require_collected(self) -> None:
@@ -441,7 +441,7 @@ class Paid:
         return book, stored
 
     @writes
-    def _hand_on(self, transaction: Transaction, body: dict[str, Any]) -> None:
+    def _set_owner(self, transaction: Transaction, body: dict[str, Any]) -> None:
         """Say who draws what is not drawn: this owner still, or nobody."""
         book, stored = self._held(transaction)
         if not stored.is_complete:

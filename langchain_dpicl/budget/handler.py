@@ -425,8 +425,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             self._plan = plan_of(self.ledger, self.account)
         return self._plan
 
-    def knows(self, plan: Plan) -> None:
-        """Keep the plan of a charge: nothing is read after it."""
+    def keep_plan(self, plan: Plan) -> None:
+        """Keep the plan of a charge: after a draw nothing is read of the ledger."""
         self._plan = self._plan or plan
 
     def _state(self, used: int, cost: Cost) -> BudgetState:

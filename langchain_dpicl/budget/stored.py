@@ -10,8 +10,8 @@ such account.
 Privacy:
     What is stored is released output and public terms: no record, no unit id. An owner
     is a random token and a process. Whether the process exists depends on no record.
-    `SILENCE` is public, and longer than a step takes: a draw of many calls is told of
-    in between (`Paid.hold`).
+    `SILENCE` is public, and longer than any call takes: in a draw of many calls the
+    owner renews its entry (`Paid.renew`).
 """
 
 from __future__ import annotations

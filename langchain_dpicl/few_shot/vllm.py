@@ -149,7 +149,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         ids = json.dumps([self.encode(text) for text in PUBLIC_TEXTS]).encode()
         self._name = f"{llm.model_name}#{hashlib.sha256(ids).hexdigest()[:8]}"
         self._by_id: bool | None = None
-        self._told: dict[int, int] = {}
+        self._most: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self._llm.model_name!r})"
@@ -269,17 +269,17 @@ class OpenAICompatibleNextToken(NextTokenModel):
         return self._pool.map([call(*each) for each in zip(sent, asked, strict=True)])
 
     def _learn_most(self, number: int) -> None:
-        """Find out with public text how many of so many likeliest tokens are told.
+        """Learn from a public text how many likeliest tokens the server gives.
 
-        Ends that a text may always have stand behind the likeliest ones, of which the
-        server may tell no more.
+        Of `number` tokens some may be ends, which stand behind the likeliest ones: the
+        server may have a limit below them.
         """
-        if self._by_id or number in self._told:
+        if self._by_id or number in self._most:
             return
         for most in range(number, max(number - len(self._ends), 1) - 1, -1):
             answer = self._ask(self.encode(PUBLIC_TEXTS[0]), most)
             if isinstance(answer, Mapping) and len(answer) >= most:
-                self._told[number] = most
+                self._most[number] = most
                 return
 
     def _log_probabilities(
@@ -289,7 +289,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         if not prompt:
             return None
         if not self._by_id:
-            most = self._told.get(len(ids), len(ids))
+            most = self._most.get(len(ids), len(ids))
             return _bounded(self._ask(prompt, most), ids, most)
         told: dict[int, float] = {}
         for start in range(0, len(ids), MOST_BY_ID):

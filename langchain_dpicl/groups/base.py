@@ -15,7 +15,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import Collect, Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.filtering import RecordFilter, narrowed
-from langchain_dpicl.mechanisms.random import SecureRandom, allowed, current
+from langchain_dpicl.mechanisms.random import SecureRandom, current
 from langchain_dpicl.public import Frozen, Public
 
 _LEAST_RATE = 1e-6
@@ -337,7 +337,7 @@ class TermedSource(Frozen, GroupSource):
     @property
     def _source(self) -> SecureRandom:
         """Where draws come from: the context says, if it was not given."""
-        return current() if self._random is None else allowed(self._random)
+        return self._random or current()
 
     @property
     def relation(self) -> Relation:

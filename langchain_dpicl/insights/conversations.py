@@ -94,8 +94,9 @@ def documents_of(conversations: Iterable[Any], unit_key: str) -> list[Document]:
         for document in _documents(record, unit_key):
             unit_id = unit_id_of(document, unit_key, position=position)
             if document is not record:
-                # Of equal texts their metadata decides, not their order.
-                rest = repr(sorted(document.metadata.items(), key=repr))
+                rest = ""  # Of equal texts their metadata decides, not their order.
+                with suppress(Exception):  # An endless number stops nobody.
+                    rest = repr(sorted(document.metadata.items()))
                 own.append((unit_id, document.page_content, rest, len(documents)))
             documents.append(document)
     if not documents:

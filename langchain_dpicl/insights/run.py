@@ -366,7 +366,7 @@ def _drawn(
     laws: Laws,
 ) -> dict[str, Any]:
     """Have everybody's conversations read; return the noisy table and the words."""
-    asking.ask([parts for parts, _ in people], threading.Event(), paid.hold)
+    asking.ask([parts for parts, _ in people], threading.Event(), paid.renew)
     rows, words = [], []
     for parts, _ in people:
         reading = attempt(partial(reader.reading, asking.readings(parts)))

@@ -33,7 +33,7 @@ TESTING = "LANGCHAIN_DPICL_ALLOW_SEEDS"
 """The environment variable under which seeds and durable ledgers go together."""
 
 _MOST = 1 << 63
-_process = {"has_durable_ledger": False}
+_process = {"has_durable_ledger": False, "has_seed": False}
 
 
 class SecureRandom(random.SystemRandom):
@@ -169,30 +169,30 @@ def use(source: SecureRandom | None) -> Iterator[SecureRandom]:
     if source is None:
         yield current()
         return
-    token = _source.set(allowed(source))
+    _require_allowed(source)
+    token = _source.set(source)
     try:
         yield source
     finally:
         _source.reset(token)
 
 
-def allowed(source: SecureRandom) -> SecureRandom:
-    """Return a source; refuse a seeded one where this process has a durable ledger."""
-    if source.is_seeded and _process["has_durable_ledger"]:
-        _refuse("This process has opened a durable ledger: its noise has no seed.")
-    return source
-
-
 def durable_ledger_opened() -> None:
     """Note that this process opens a ledger that outlives it; refuse a seed in force.
 
     Raises:
-        InvalidParameterError: If draws of this context are seeded, unless the
-            environment variable `LANGCHAIN_DPICL_ALLOW_SEEDS` is set.
+        InvalidParameterError: If draws of this context are seeded, or groups of this
+            process were made with a seed, unless the environment variable
+            `LANGCHAIN_DPICL_ALLOW_SEEDS` is set.
     """
-    if current().is_seeded:
+    if current().is_seeded or _process["has_seed"]:
         _refuse("A ledger that outlives the process is not opened under a seed.")
     _process["has_durable_ledger"] = True
+
+
+def _require_allowed(source: SecureRandom) -> None:
+    if source.is_seeded and _process["has_durable_ledger"]:
+        _refuse("This process has opened a durable ledger: its noise has no seed.")
 
 
 def _refuse(reason: str) -> None:
@@ -207,4 +207,7 @@ def checked_source(source: SecureRandom | None) -> SecureRandom | None:
             f"random must be a SecureRandom, not {type(source).__name__}. Leave it "
             "out to draw from the operating system."
         )
+    if source is not None and source.is_seeded:
+        _require_allowed(source)
+        _process["has_seed"] = True
     return source

@@ -80,7 +80,7 @@ ASK = ChatPromptTemplate.from_template(
 Noise = Literal["laplace", "gaussian"]
 
 _Counting: TypeAlias = Callable[[Callable[[], Any]], Counter[str]]
-"""Counts people after the charge; tells what it is given of each call. Private."""
+"""Counts people after the charge; runs its argument after each call. Private."""
 
 
 @dataclass(frozen=True)
@@ -218,14 +218,14 @@ def discover(  # noqa: PLR0913 - the public terms, one by one
 
     def read() -> _Counting:
         if model is not None:
-            return _told(rows, model, column, unit_key, most, shown=shown)
+            return _reading(rows, model, column, unit_key, most, shown=shown)
         counts = _counts(rows, column, unit_key, most, shown=shown)
         return lambda _called: counts
 
     def draw(paid: Paid, count: _Counting) -> list[list[Any]]:
         events = cast("keyword_threshold.Paid", tuple(paid.events))
         released = keyword_threshold.threshold_words(
-            count(paid.hold), events, Relation.ADD_REMOVE, items_per_answer=most
+            count(paid.renew), events, Relation.ADD_REMOVE, items_per_answer=most
         )
         return [[value, round(number)] for value, number in released.items()]
 
@@ -306,7 +306,7 @@ def _is_short(value: str) -> bool:
     return 0 < len(value) <= _LONGEST and value.isprintable()
 
 
-def _told(
+def _reading(
     documents: Any,
     model: Any,
     what: str,
@@ -315,7 +315,7 @@ def _told(
     *,
     shown: bool,
 ) -> _Counting:
-    """Return what has a model name everybody's values, and counts them. Private."""
+    """Return what reads everybody by a model, and counts the values. Private."""
     if unit_key is None:
         raise InvalidParameterError("unit_key says whose a document is: name it.")
 

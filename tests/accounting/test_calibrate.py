@@ -99,6 +99,11 @@ def test_each_class_gets_the_least_noise_by_itself() -> None:
     assert compose(merge([found], 2), 1e-5) <= 4.0
 
 
+def test_a_failure_too_small_to_draw_with_is_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="too small to draw with"):
+        calibrate(charge("GF"), 1000, 8.0, 1e-298)
+
+
 @pytest.mark.parametrize(
     ("asked", "uses", "budget", "reason"),
     [

@@ -262,22 +262,22 @@ def test_an_owner_on_another_machine_has_a_public_time() -> None:
     assert not owners.is_alive("", 0)
 
 
-def test_an_owner_tells_now_and_then_that_it_draws(
+def test_a_long_draw_renews_the_entry_of_its_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budget = opened()
     with budget.buy(VOTE, key="q") as paid:
         begun = last(budget.ledger, "default", "q")
-        paid.hold()
+        paid.renew()
         assert last(budget.ledger, "default", "q") == begun, "it has just bought"
         monkeypatch.setattr(buying, "SILENCE", 0.0)
-        paid.hold()
+        paid.renew()
         held = last(budget.ledger, "default", "q")
         assert begun is not None
         assert held is not None
         assert (held.owner, held.last > begun.last) == (begun.owner, True)
         assert paid.once(lambda: "drawn") == "drawn"
-    paid.hold()
+    paid.renew()
     budget.ledger.verify()
     assert [c.values for c in charges(budget.ledger, "default")] == [("drawn",)]
 

@@ -221,7 +221,6 @@ CALL = {"name": "look_up", "args": {"patient": "canary-7"}, "id": "1"}
 TEXT = {"type": "text", "text": "cough"}
 
 
-IMAGE = {"type": "image_url", "image_url": "x"}
 THOUGHT = {"type": "reasoning", "reasoning": "canary"}
 ODD: dict[str, AIMessage] = {
     "tools": AIMessage(content="", tool_calls=[CALL]),

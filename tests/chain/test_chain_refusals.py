@@ -27,6 +27,8 @@ from langchain_dpicl import (
 )
 
 LONG = "What did lisinopril give? " * 4_000
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
 
 
 def made(groups: Any, name: str = "vote", **parts: Any) -> DPChain:
@@ -79,6 +81,8 @@ async def test_a_spent_budget_asks_the_model_nothing(
         ({"question": QUESTION, "context": "mine"}, "context"),
         ({"question": QUESTION, "keywords": "mine"}, "keywords"),
         (LONG, "may have 20000 characters and has more"),
+        ({"question": QUESTION, "n": 10**5000}, "20000"),
+        ({"question": QUESTION, "n": ENDLESS}, "20000"),
         ({"question": QUESTION, "filter": {"patient": LONG}}, "20000"),
         ({"question": QUESTION, "history": [HumanMessage(LONG)]}, "20000"),
         ({"question": LONG[:15_000], "language": LONG[:15_000]}, "20000"),

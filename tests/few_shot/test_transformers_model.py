@@ -145,6 +145,13 @@ def test_figures_are_over_the_whole_vocabulary_of_tokens() -> None:
         asked.top_tokens([PROMPT], known + 1)
 
 
+def test_a_text_that_leaves_no_room_is_refused_without_a_pass() -> None:
+    asked = asked_model()
+    asked.require_room([LONGEST])
+    with pytest.raises(InvalidParameterError, match=f"the model takes {CONTEXT}"):
+        asked.require_room([LONGEST, TOO_LONG])
+
+
 def test_a_prompt_that_can_not_be_asked_is_none() -> None:
     asked = asked_model()
     strange = TokenPrompt("x", (asked.vocabulary_size,))

@@ -153,6 +153,7 @@ for _ in range(5_000):
         {"messages": 7},
         {"messages": [None, 7, {"role": 3}]},
         {"text": None},
+        {"text": "", "n": 10**5_000},
         {"attributes": "{", "a": 1, "a.b": 2},
         {"a": {"9" * 5_000: 1}},
         {".".join("a" * 5_000): 1},
@@ -178,3 +179,5 @@ def test_a_record_of_nobody_is_refused_without_its_text(whose: Any) -> None:
 def test_what_is_no_list_of_records_is_refused(given: Any) -> None:
     with pytest.raises(InvalidParameterError, match="iterable"):
         documents_of(given, "user")
+    with pytest.raises(InvalidParameterError, match="unit_key"):
+        documents_of([("ada", PLAIN)], 5)  # type: ignore[arg-type]  # what is tested

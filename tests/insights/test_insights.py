@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simplemma
 from langchain_core.documents import Document
 from scripted import ScriptedModel
 from support.insurance_chats import documents, names, people, replaying, text_of
@@ -105,6 +106,28 @@ def test_people_who_are_not_read_or_have_nothing_to_say_count_as_people() -> Non
         ("no second topic", 150),
     ]
     assert [(topic.name, topic.count) for topic in found.topics] == [("login", 30)]
+
+
+def test_a_word_that_cannot_be_read_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = model(
+        lambda prompt: "refunds\nother: broken" if "odd" in prompt else "refunds"
+    )
+    talk = [*said(90), *said(1, "odd", 100)]
+    terms: Any = {**TERMS, "file": tmp_path / "private.jsonl", "resume": True}
+    insights(talk, told, budget=account(), **terms)
+    real = simplemma.Lemmatizer.lemmatize
+
+    def failing(self: Any, word: str, **given: Any) -> str:
+        if word == "broken":
+            raise RuntimeError(word)
+        return real(self, word, **given)
+
+    # What was read before is in the file; another version may fail on it.
+    monkeypatch.setattr("simplemma.Lemmatizer.lemmatize", failing)
+    found = insights(talk, told, budget=account(), **terms)
+    assert found.topics[0].count == pytest.approx(91, abs=6)
 
 
 def test_topics_that_nobody_listed_are_counted_and_their_words_come_out() -> None:

@@ -111,7 +111,7 @@ def test_a_seed_is_bound_to_its_context() -> None:
 
 
 def test_no_seed_beside_a_ledger_that_outlives_the_process(tmp_path: Any) -> None:
-    program = """
+    begin = """
 import sys
 from langchain_core.documents import Document
 from langchain_dpicl import InvalidParameterError, Ledger, PrivacyBudgetHandler
@@ -132,30 +132,38 @@ def seed():
     with random.seeded(1):
         pass
 
+def groups():
+    SampledGroups.from_documents(
+        [Document("a", metadata={"u": n}) for n in range(9)],
+        unit_key="u", n_groups=2, sampling_rate=0.5, random=random.SeededRandom(1),
+    )
+"""
+    ledger_first = """
 with random.seeded(1):
     account(":memory:")
     print(refused(lambda: account(sys.argv[1])))
 account(sys.argv[1])
 print(refused(seed), refused(lambda: random.use(random.SeededRandom(1)).__enter__()))
-groups = SampledGroups.from_documents(
-    [Document("a", metadata={"u": n}) for n in range(9)],
-    unit_key="u", n_groups=2, sampling_rate=0.5, random=random.SeededRandom(1),
-)
-print(refused(lambda: groups.draw("q")))
+print(refused(groups))
 with random.use(random.SecureRandom()):
     pass
 """
+    seed_first = "groups(); print(refused(lambda: account(sys.argv[1])))"
     url = f"sqlite:///{tmp_path}/ledger.db"
     environment = {k: v for k, v in os.environ.items() if k != random.TESTING}
-    for allowed, expected in (({}, "True"), ({random.TESTING: "1"}, "False")):
+    for allowed, end, expected in (
+        ({}, ledger_first, ["True"] * 4),
+        ({random.TESTING: "1"}, ledger_first, ["False"] * 4),
+        ({}, seed_first, ["True"]),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", program, url],
+            [sys.executable, "-c", begin + end, url],
             env={**environment, **allowed},
             capture_output=True,
             text=True,
             check=True,
         )
-        assert done.stdout.split() == [expected] * 4
+        assert done.stdout.split() == expected
 
 
 def test_no_seed_is_shown_and_no_other_generator_taken() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.chain_parts import QUESTION
 from support.parser_parts import release as released
 
+from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import Failure, Gaussian, Pure
 from langchain_dpicl.common.replies import ABSTAIN, FAILED, Slot
 from langchain_dpicl.common.units import Relation
@@ -301,13 +302,15 @@ def test_one_answer_changes_no_other_answers_places(
 def test_an_answer_that_cannot_be_read_stops_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(word: str) -> str:
+    def failing(_: Any, word: str, **__: Any) -> str:
         if word == "broken":
             raise RuntimeError(word)
         return word
 
-    monkeypatch.setattr("langchain_dpicl.parsers.ksa_joint.lemma", failing)
-    assert domain_places(["broken", "a rash"], ["rash"]) == [set(), {0}]
+    monkeypatch.setattr("simplemma.Lemmatizer.lemmatize", failing)
+    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=1, ledger=":memory:")
+    parser = KSAJointOutputParser(k=1, domain=["rash", "cough"], budget=budget)
+    assert parser.invoke(["broken", *["A rash."] * 90]) == "rash"
 
 
 @pytest.mark.parametrize(

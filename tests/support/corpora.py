@@ -20,7 +20,6 @@ DECEMBER = AccountTerms(
     corpus="clinic",
     period="2026-12",
 )
-PER_UNIT = DECEMBER.model_copy(update={"name": "each", "scope": "unit", "period": None})
 
 
 class Clock:

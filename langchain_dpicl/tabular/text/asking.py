@@ -107,8 +107,8 @@ class Asking:
     ) -> None:
         """Ask about what was not read yet, inside the wall, until this is canceled.
 
-        What a call tells is kept when it ends, and `called` is told. One that fails is
-        not kept: another object or process asks again.
+        A reply is read and kept when its call ends; then `called` runs. A call that
+        fails leaves nothing: another object or process asks again.
         """
         self.failed.clear()
         pending = list(self.pending(units))

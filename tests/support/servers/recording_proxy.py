@@ -38,7 +38,6 @@ class Exchange:
     text: str
     number: int
     status: int | None = None
-    disconnected: bool = False
 
     @property
     def body(self) -> dict[str, Any]:
@@ -209,7 +208,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(exchange)
             except (_Gone, OSError, http.client.HTTPException):
                 # Who hangs up in the middle of an answer is hung up on.
-                exchange.disconnected = self._client_has_gone()
                 self.close_connection = True
 
     def _answer(self, exchange: Exchange) -> None:
