@@ -32,6 +32,7 @@ from suite import WHOLE
 from worlds import UNIT
 
 START = datetime(2026, 12, 10, tzinfo=timezone.utc)
+NEVER = datetime.min.replace(tzinfo=timezone.utc)
 WINDOW = 5
 CAP = CorpusTerms("few", UNIT, epsilon=3.0, delta=3e-6, window_days=WINDOW)
 FOR_EVER = CorpusTerms("few", UNIT, epsilon=3.0, delta=3e-6)
@@ -40,12 +41,12 @@ Step = tuple[str, int, float]
 
 def play(url: str, corpus: Any, steps: list[Step]) -> list[tuple[datetime, str, float]]:
     """Do what can be done; return each charge's time, account and epsilon."""
-    ledger, now, last = open_ledger(url), START, START
-    accounts, charged = list[Any](), list[tuple[datetime, str, float]]()
+    # A clock that goes back changes nothing: a ledger's time is never before its last.
+    ledger, now, last = open_ledger(url), START, NEVER
+    accounts, closed = list[Any](), list[Any]()
+    charged = list[tuple[datetime, str, float]]()
     for what, number, epsilon in steps:
-        if what == "wait":
-            now += timedelta(days=number)
-            last = max(last, now)
+        now += timedelta(days=number if what == "wait" else 0)
         account = accounts[number % len(accounts)] if accounts else None
         with at(now):
             try:
@@ -53,20 +54,20 @@ def play(url: str, corpus: Any, steps: list[Step]) -> list[tuple[datetime, str, 
                     end = now + timedelta(days=max(number, 0))
                     period = f"{now.date()}/{end.date()}" if number > 0 else None
                     terms = {"epsilon": epsilon, "delta": epsilon / 1e6, "queries": 9}
+                    terms |= {"corpus": corpus, "period": period}
                     name = f"account {len(accounts)}"
-                    accounts.append(
-                        open_account(
-                            ledger, name, corpus=corpus, period=period, **terms
-                        )
-                    )
+                    accounts.append(open_account(ledger, name, **terms))
                 elif what == "charge" and account:
                     Charge(account).give_up()
-                    # A clock that goes back changes nothing: the ledger's does not.
-                    charged.append((last, account.account, account.epsilon))
-                elif what == "close" and account:
+                    charged.append((max(last, now), account.account, account.epsilon))
+                elif what == "close" and account and account not in closed:
                     close(account)
+                    closed.append(account)
+                else:
+                    continue
+                last = max(last, now)
             except DPError:
-                continue
+                pass
     verify(ledger)
     return charged
 
