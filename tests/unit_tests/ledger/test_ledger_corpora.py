@@ -35,18 +35,19 @@ START = datetime(2026, 12, 10, tzinfo=timezone.utc)
 NEVER = datetime.min.replace(tzinfo=timezone.utc)
 WINDOW = 5
 CAP = CorpusTerms("few", UNIT, epsilon=3.0, delta=3e-6, window_days=WINDOW)
-FOR_EVER = CorpusTerms("few", UNIT, epsilon=3.0, delta=3e-6)
+ALL_TIME = CorpusTerms("few", UNIT, epsilon=3.0, delta=3e-6)
 Step = tuple[str, int, float]
 
 
 def play(url: str, corpus: Any, steps: list[Step]) -> list[tuple[datetime, str, float]]:
     """Do what can be done; return each charge's time, account and epsilon."""
-    # A clock that goes back changes nothing: a ledger's time is never before its last.
+    # A ledger's time is the clock's, or that of its last event if that is later.
     ledger, now, last = open_ledger(url), START, NEVER
     accounts, closed = list[Any](), list[Any]()
     charged = list[tuple[datetime, str, float]]()
     for what, number, epsilon in steps:
-        now += timedelta(days=number if what == "wait" else 0)
+        if what == "wait":
+            now += timedelta(days=number)
         account = accounts[number % len(accounts)] if accounts else None
         with at(now):
             try:
@@ -94,7 +95,7 @@ def histories() -> list[list[Step]]:
 
 
 @pytest.mark.promise("caps-are-kept")
-@pytest.mark.parametrize(("corpus", "window"), [(CAP, WINDOW), (FOR_EVER, None)])
+@pytest.mark.parametrize(("corpus", "window"), [(CAP, WINDOW), (ALL_TIME, None)])
 def test_within_any_window_nobody_loses_more_than_the_cap(
     place: Callable[[], str], corpus: Any, window: int | None
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_corpus_and_its_accounts_keep_their_terms(ledger: Any) -> None:
     account = open_account(ledger, **MONTH)
     other = {
         "cap": CorpusTerms("few", UNIT, epsilon=4.0, delta=3e-6, window_days=WINDOW),
-        "window": FOR_EVER,
+        "window": ALL_TIME,
         "unit": CorpusTerms("few", "visit", epsilon=3.0, delta=3e-6, window_days=5),
         "corpus": CorpusTerms("others", UNIT, epsilon=3.0, delta=3e-6),
         "none": None,
